@@ -1,0 +1,47 @@
+# Front door of the project. `make demo` and `make test` do all set-up by themselves.
+PRESET ?= cpu
+JOBS ?= $(shell nproc)
+BUILD := build/$(PRESET)
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.PHONY: help bootstrap configure build test demo format check goldens clean
+.DEFAULT_GOAL := help
+
+help:            ## this list
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:/' | column -t -s:
+
+bootstrap:       ## install the dependencies (apt and pip)
+	@tools/bootstrap
+
+build/.bootstrapped: tools/bootstrap requirements/libtorch.txt requirements/test.txt
+	@tools/bootstrap
+	@mkdir -p build && touch $@
+
+$(BUILD)/build.ninja: build/.bootstrapped CMakePresets.json
+	@echo "configure: preset $(PRESET)"
+	@cmake --preset $(PRESET) >$(BUILD).configure.log 2>&1 || { cat $(BUILD).configure.log; exit 1; }
+
+configure: $(BUILD)/build.ninja  ## run CMake for PRESET (default cpu)
+
+build: $(BUILD)/build.ninja  ## build everything for PRESET; the program is build/bin/baleen
+	@echo "build: preset $(PRESET), $(JOBS) jobs"
+	@cmake --build $(BUILD) -j $(JOBS)
+	@mkdir -p build/bin
+	@if [ -x $(BUILD)/bin/baleen ]; then ln -sf ../$(PRESET)/bin/baleen build/bin/baleen; fi
+
+test: build      ## build and run every test that a CPU can run
+	@echo "test: preset $(PRESET)"
+	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error
+
+demo: build      ## serve models/abacus, ask it a question, show the streamed answer
+	@tools/demo
+
+format:          ## mend the layout of all C++ files
+	@tools/check_format --fix
+
+check:           ## format and room check
+	@tools/check_format
+	@python3 tools/check_rooms.py
+
+clean:           ## remove all build output
+	@rm -rf build

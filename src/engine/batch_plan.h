@@ -1,0 +1,80 @@
+#pragma once
+// One forward step as plain data: what the scheduler decided and what came back. Ids only, no
+// tensors, no pointers; built without side effects, then committed by Executor::submit. Vectors
+// keep their capacity between steps.
+//
+// First form: an executor keeps the model state per request slot. Pages, copies and captures of the
+// paged cache will be added as further lists of BatchPlan.
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/strong_id.h"
+
+namespace baleen::engine {
+
+enum class RowKind : uint8_t {
+  kPrefill,  // part or all of a prompt
+  kDecode,   // one new token
+  kVerify,   // drafted tokens after the last accepted one
+};
+
+/// Consecutive tokens of one sequence that this step runs.
+struct BatchRow {
+  RequestSlot slot;
+  RowKind kind = RowKind::kDecode;
+  TokenPos first_position;
+  int32_t num_tokens = 0;
+  int32_t ids_offset = 0;       // first token in BatchPlan::ids
+  int32_t sampling_index = -1;  // into BatchPlan::sampling; -1: draw no token (prompt not finished)
+  int32_t input_logprobs_from = -1;  // first position whose token's log-prob is wanted, -1: none
+};
+
+/// How the next token of a row is drawn. The draw is a function of (seed, sample_index, position,
+/// logits).
+struct SamplingRow {
+  float temperature = 1.0F;  // 0: take the largest logit, ties to the lower id
+  int32_t top_k = -1;        // -1: all
+  float top_p = 1.0F;
+  float min_p = 0.0F;
+  float frequency_penalty = 0.0F;
+  float presence_penalty = 0.0F;
+  float repetition_penalty = 1.0F;
+  uint64_t seed = 0;
+  int32_t sample_index = 0;
+  std::vector<std::pair<int32_t, float>> logit_bias;  // token id, added to the logit
+  std::vector<int32_t> forbidden_ids;                 // never drawn at this step (min_tokens)
+  int32_t bitmask_row = -1;                           // row of the grammar mask, -1: none
+  bool want_logprobs = false;
+  int32_t top_logprobs = 0;
+};
+
+struct BatchPlan {
+  int64_t step = 0;  // monotone
+  std::vector<BatchRow> rows;
+  std::vector<int32_t>
+      ids;  // token ids; -1-k is the token that row k of the step in flight will draw
+  std::vector<RequestSlot> resets;  // slots that begin a new sequence in this step
+  std::vector<SamplingRow> sampling;
+};
+
+struct TokenLogprob {
+  int32_t id = -1;
+  float logprob = 0.0F;  // natural logarithm, after temperature and penalties, before truncation
+};
+
+struct RowResult {
+  std::vector<int32_t> ids;     // accepted tokens: none, one, or several after a verify
+  std::vector<float> logprobs;  // one per accepted token where wanted
+  std::vector<std::vector<TokenLogprob>> top_logprobs;  // best first, one list per accepted token
+  std::vector<TokenLogprob> input_logprobs;             // positions max(1, from) .. end of the row
+  bool nan_logits = false;  // the row's logits were not finite; ids is empty
+};
+
+struct StepResult {
+  int64_t step = 0;
+  std::vector<RowResult> rows;  // as BatchPlan::rows
+};
+
+}  // namespace baleen::engine

@@ -1,0 +1,48 @@
+#pragma once
+// What carries a BatchPlan out. The engine owns exactly one executor and calls it from its own
+// thread; the model runner, the scripted executor of the API tests and the fake one of the
+// scheduler tests implement it.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "base/strong_id.h"
+#include "engine/batch_plan.h"
+
+namespace baleen::engine {
+
+struct ExecutorCapacity {
+  int32_t num_slots = 0;        // request slots, numbered from 0
+  int64_t max_context = 0;      // tokens of one sequence
+  int32_t max_step_tokens = 0;  // tokens of one step
+  int64_t vocab_size = 0;
+};
+
+struct ExecutorInfo {
+  std::string model_name;
+  std::string numerics;  // chosen numeric mode and kernels, for the log and /v1/models
+  int64_t weight_bytes = 0;
+  int64_t state_bytes_per_token = 0;
+};
+
+using Ticket = StrongId<struct TicketTag, int64_t>;
+
+/// Fills the allowed-token bits of the plan's mask rows: 32 tokens per word, bit set = allowed.
+/// Called after the result of the previous step is known and before this step samples.
+using MaskProvider = std::function<void(int32_t bitmask_row, std::span<uint32_t> bits)>;
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual ExecutorCapacity capacity() const = 0;
+  virtual ExecutorInfo info() const = 0;
+  /// Starts a step. At most one earlier step may be unfinished. Throws Error when the device fails;
+  /// the executor's state is then not used again.
+  virtual Ticket submit(const BatchPlan& plan, const MaskProvider& masks) = 0;
+  /// Blocks until the step is done.
+  virtual StepResult wait(Ticket ticket) = 0;
+};
+
+}  // namespace baleen::engine

@@ -1,0 +1,79 @@
+#pragma once
+// What a caller hands to the engine and what it gets back. One GenerationRequest is one token
+// stream; n > 1 answers are n requests with sample_index 0 .. n-1 and one seed.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/batch_plan.h"
+#include "text/output_stream.h"
+
+namespace baleen::engine {
+
+struct SamplingConfig {
+  float temperature = 1.0F;         // >= 0; below 1e-6 is greedy
+  int32_t top_k = -1;               // -1 or >= 1
+  float top_p = 1.0F;               // (0, 1]
+  float min_p = 0.0F;               // [0, 1]
+  float frequency_penalty = 0.0F;   // [-2, 2]
+  float presence_penalty = 0.0F;    // [-2, 2]
+  float repetition_penalty = 1.0F;  // (0, 2]
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::optional<uint64_t> seed;  // none: the engine draws one
+  int32_t sample_index = 0;
+};
+
+struct GenerationRequest {
+  std::string id;               // unique among live requests
+  std::vector<int32_t> prompt;  // at least one token
+  SamplingConfig sampling;
+  int32_t max_new_tokens = 128;         // bounded by the context
+  int32_t min_new_tokens = 0;           // end and stop tokens are forbidden before
+  std::vector<int32_t> stop_token_ids;  // besides the end token
+  bool ignore_eos = false;
+  bool want_logprobs = false;
+  int32_t top_logprobs = 0;  // [0, 20]
+  bool want_prompt_logprobs = false;
+  std::optional<int32_t> reasoning_budget;  // tokens of reasoning after which </think> is forced
+  text::OutputConfig output;
+};
+
+enum class FinishReason : uint8_t { kStop, kLength, kAbort, kError };
+
+struct GeneratedToken {
+  int32_t id = -1;
+  float logprob = 0.0F;                    // valid where log-probs were asked for
+  std::vector<TokenLogprob> top_logprobs;  // best first
+};
+
+struct FinishInfo {
+  FinishReason reason = FinishReason::kStop;
+  std::optional<std::string> matched_stop;    // the stop string
+  std::optional<int32_t> matched_stop_token;  // a stop token other than the end token
+  text::OutputMessage message;                // the whole answer, as OutputStream settled it
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t reasoning_tokens = 0;
+  Status error;  // for kError and kAbort: why
+};
+
+struct OutputEvent {
+  std::vector<text::OutputDelta> deltas;
+  std::vector<GeneratedToken> tokens;         // new tokens of this step
+  std::vector<TokenLogprob> prompt_logprobs;  // once, with the first event, where asked for
+  std::optional<FinishInfo> finish;           // last event of the request
+};
+
+/// Receives a request's events on the engine's thread, in order. Must not block and must not throw.
+class OutputSink {
+ public:
+  virtual ~OutputSink() = default;
+  virtual void on_event(OutputEvent&& event) = 0;
+};
+
+}  // namespace baleen::engine
