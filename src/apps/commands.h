@@ -1,0 +1,12 @@
+#pragma once
+// The commands of the program. Each lives in its own file, adds one subcommand with its flags to
+// the parser and runs from the parser's callback. A command that fails throws an Error; main prints
+// it and exits with code 1.
+
+#include <CLI/CLI.hpp>
+
+namespace baleen::apps {
+
+void add_version(CLI::App& app);
+
+}  // namespace baleen::apps

@@ -1,0 +1,24 @@
+#include <cstdio>
+#include <exception>
+
+#include "apps/commands.h"
+#include "base/log.h"
+
+int main(int argc, char** argv) {
+  using namespace baleen;
+  CLI::App app("Baleen: DeepSeek-V4 inference and verified RL", "baleen");
+  app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();
+  apps::add_version(app);
+  int exit_code = 0;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    exit_code = app.exit(error);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "baleen: %s\n", error.what());
+    exit_code = 1;
+  }
+  log::flush();
+  return exit_code;
+}
