@@ -77,8 +77,20 @@ def complaints_about(path, relative, room, rooms):
             yield f"{where}: room {room} may not include library {library} (<{header}>)"
 
 
-def main():
-    top = pathlib.Path(__file__).resolve().parent.parent
+def complaints_about_targets(build_file, top, rooms):
+    """The rooms that baleen_room(...) links must be in the table too: a header could come in that way."""
+    for name, body in re.findall(r"baleen_room\(\s*(\w+)(.*?)\)", build_file.read_text(), re.DOTALL):
+        words = body.split()
+        uses = words[words.index("USES") + 1 :] if "USES" in words else []
+        for used in uses:
+            if used in ("TORCH", "SOURCES", "THIRD_PARTY"):
+                break
+            if used not in reachable(rooms, name):
+                yield f"{build_file.relative_to(top)}: room {name} may not link room {used}"
+
+
+def check(top):
+    """All complaints about the checkout at `top`, and the number of files read."""
     rooms = tomllib.loads((top / "src" / "rooms.toml").read_text())
     bad = [
         f"src/rooms.toml: room {room} uses {used}, which is not in the table"
@@ -86,15 +98,25 @@ def main():
         for used in entry["uses"]
         if used not in rooms
     ]
+    if bad:
+        return bad, 0
     files = 0
     for folder in sorted(p for p in (top / "src").iterdir() if p.is_dir()):
         if folder.name not in rooms:
             bad.append(f"src/{folder.name}: no such room in src/rooms.toml")
             continue
+        build_file = folder / "CMakeLists.txt"
+        if build_file.exists():
+            bad.extend(complaints_about_targets(build_file, top, rooms))
         for path in sorted(folder.rglob("*")):
             if path.suffix in (".h", ".cpp", ".cu", ".cuh"):
                 files += 1
                 bad.extend(complaints_about(path, path.relative_to(top), folder.name, rooms))
+    return bad, files
+
+
+def main():
+    bad, files = check(pathlib.Path(__file__).resolve().parent.parent)
     for line in bad:
         print(line)
     print(f"room check: {files} files, {len(bad)} complaints")
