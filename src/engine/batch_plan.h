@@ -46,6 +46,8 @@ struct SamplingRow {
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id, added to the logit
   std::vector<int32_t> forbidden_ids;                 // never drawn at this step (min_tokens)
   int32_t bitmask_row = -1;                           // row of the grammar mask, -1: none
+  int32_t forced_id = -1;    // the token is this one, whatever the logits say; -1: drawn
+  int32_t accept_limit = 1;  // most tokens the row may accept in this step
   bool want_logprobs = false;
   int32_t top_logprobs = 0;
 };
@@ -61,7 +63,9 @@ struct BatchPlan {
 
 struct TokenLogprob {
   int32_t id = -1;
-  float logprob = 0.0F;  // natural logarithm, after temperature and penalties, before truncation
+  // Natural logarithm. Drawn tokens: after bias, mask, penalties and temperature (1 when greedy),
+  // before truncation. Prompt tokens: of the plain logits.
+  float logprob = 0.0F;
 };
 
 struct RowResult {
@@ -69,7 +73,8 @@ struct RowResult {
   std::vector<float> logprobs;  // one per accepted token where wanted
   std::vector<std::vector<TokenLogprob>> top_logprobs;  // best first, one list per accepted token
   std::vector<TokenLogprob> input_logprobs;             // positions max(1, from) .. end of the row
-  bool nan_logits = false;  // the row's logits were not finite; ids is empty
+  bool nan_logits = false;   // NaN or +inf, or no token left to draw; ids is empty
+  bool out_of_room = false;  // no further token of this sequence can be run: it ends with kLength
 };
 
 struct StepResult {

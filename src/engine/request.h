@@ -21,9 +21,9 @@ struct SamplingConfig {
   float min_p = 0.0F;               // [0, 1]
   float frequency_penalty = 0.0F;   // [-2, 2]
   float presence_penalty = 0.0F;    // [-2, 2]
-  float repetition_penalty = 1.0F;  // (0, 2]
-  std::vector<std::pair<int32_t, float>> logit_bias;
-  std::optional<uint64_t> seed;  // none: the engine draws one
+  float repetition_penalty = 1.0F;  // (0, 2]; like the other two, of generated tokens
+  std::vector<std::pair<int32_t, float>> logit_bias;  // finite, ids of the vocabulary
+  std::optional<uint64_t> seed;                       // none: the engine draws one
   int32_t sample_index = 0;
 };
 
@@ -31,14 +31,16 @@ struct GenerationRequest {
   std::string id;               // unique among live requests
   std::vector<int32_t> prompt;  // at least one token
   SamplingConfig sampling;
-  int32_t max_new_tokens = 128;         // bounded by the context
-  int32_t min_new_tokens = 0;           // end and stop tokens are forbidden before
+  int32_t max_new_tokens = 128;         // >= 0; bounded by the context; 0: the prompt only
+  int32_t min_new_tokens = 0;           // [0, max_new_tokens]; no end or stop token before
   std::vector<int32_t> stop_token_ids;  // besides the end token
   bool ignore_eos = false;
   bool want_logprobs = false;
   int32_t top_logprobs = 0;  // [0, 20]
   bool want_prompt_logprobs = false;
-  std::optional<int32_t> reasoning_budget;  // tokens of reasoning after which </think> is forced
+  // >= 1; once reasoning has min(budget, max_new_tokens - min(512, max_new_tokens / 4)) tokens, the
+  // next one is </think>.
+  std::optional<int32_t> reasoning_budget;
   text::OutputConfig output;
 };
 
@@ -64,9 +66,10 @@ struct FinishInfo {
 
 struct OutputEvent {
   std::vector<text::OutputDelta> deltas;
-  std::vector<GeneratedToken> tokens;         // new tokens of this step
-  std::vector<TokenLogprob> prompt_logprobs;  // once, with the first event, where asked for
-  std::optional<FinishInfo> finish;           // last event of the request
+  std::vector<GeneratedToken> tokens;  // new tokens of this step
+  // Once, with the first event, where asked for; entry i is of prompt token i + 1.
+  std::vector<TokenLogprob> prompt_logprobs;
+  std::optional<FinishInfo> finish;  // last event of the request
 };
 
 /// Receives a request's events on the engine's thread, in order. Must not block and must not throw.

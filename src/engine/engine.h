@@ -1,0 +1,113 @@
+#pragma once
+// The engine: takes generation requests from any thread, schedules them over one executor on its
+// own thread, and hands every request's events to its sink. It owns the rules of a token stream:
+// end and stop tokens, stop strings, limits, reasoning budget, seeds. Owned by the program; the
+// server and rollouts hold a reference. Everything but the constructor and destructor may be called
+// from any thread, the sinks included (never drain() or stop() from a sink).
+//
+//   Engine engine(config, std::move(executor), tokenizer, metrics);
+//   engine.start();
+//   Status status = engine.submit(std::move(request), sink);   // events follow iff status.ok()
+//
+// Life of a request: docs/contracts/request_life.md. Plan and step: docs/contracts/batch_plan.md.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/metrics.h"
+#include "base/result.h"
+#include "engine/executor.h"
+#include "engine/request.h"
+
+namespace baleen::text {
+class Tokenizer;
+}  // namespace baleen::text
+
+namespace baleen::engine {
+
+struct EngineConfig {
+  int32_t max_running = 64;            // requests that hold a slot; the executor may have fewer
+  int32_t max_queued = 1024;           // requests that wait for a slot; more are refused
+  int32_t max_step_tokens = 0;         // tokens of one step; 0: as many as the executor takes
+  int32_t max_prefill_chunk = 512;     // prompt tokens of one request in one step
+  double queue_timeout_s = 0.0;        // waiting longer ends with kUnavailable; 0: no limit
+  std::vector<int32_t> end_token_ids;  // end-of-sentence of the checkpoint, usually one
+  int32_t reasoning_end_id = -1;       // </think>; -1: reasoning budgets are refused
+
+  /// Throws ConfigError naming the field that is out of range.
+  void validate() const;
+};
+
+/// Where time and seeds come from; tests pass their own. Called on the engine's and on submitting
+/// threads.
+struct EngineEnvironment {
+  std::function<std::chrono::steady_clock::time_point()> now;  // empty: the steady clock
+  std::function<uint64_t()> draw_seed;                         // empty: the system's entropy
+};
+
+enum class EngineState : uint8_t { kNotStarted, kRunning, kDraining, kStopped, kFailed };
+
+const char* engine_state_name(EngineState state);
+
+struct EngineStats {
+  EngineState state = EngineState::kNotStarted;
+  int32_t num_running = 0;  // hold a slot
+  int32_t num_waiting = 0;
+  int64_t num_steps = 0;
+  int64_t num_used_tokens = 0;  // tokens of the running sequences
+  ExecutorCapacity capacity;    // as used: slots and step tokens after the config's limits
+};
+
+class Engine {
+ public:
+  /// Throws ConfigError when the config is out of range or contradicts the executor's capacity.
+  /// `tokenizer` is shared with the server and the output streams; it is immutable.
+  Engine(EngineConfig config,
+         std::unique_ptr<Executor> executor,
+         std::shared_ptr<const text::Tokenizer> tokenizer,
+         MetricRegistry& metrics,
+         EngineEnvironment environment = {});
+  /// Stops a running engine; it joins, because the thread uses the members.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Starts the engine's thread. Once.
+  void start();
+
+  /// Takes a request. On success the sink gets events until one with `finish`, the last; on failure
+  /// the sink gets nothing. `sink` is kept until the last event was delivered.
+  /// Errors: kInvalidArgument with `param` = the field of GenerationRequest or SamplingConfig
+  /// (prompt too long: api_code context_length_exceeded), kResourceExhausted when the queue is
+  /// full, kUnavailable before start, while draining, after stop and after an executor failure.
+  Status submit(GenerationRequest request, std::shared_ptr<OutputSink> sink);
+
+  /// Ends a request with reason kAbort, in whatever state it is; its last event follows soon after.
+  /// Unknown and finished ids, and a second abort, do nothing.
+  void abort(std::string_view id);
+
+  /// Refuses new requests and waits until the accepted ones have ended, at most `timeout`; what is
+  /// left then ends with kError (kUnavailable). Stops the thread. True when nothing was cut off.
+  bool drain(std::chrono::milliseconds timeout);
+
+  /// Ends all requests with kError (kUnavailable) and stops the thread. Idempotent.
+  void stop();
+
+  EngineStats stats() const;
+  /// False after an executor failure; the failure's text is in health_message().
+  bool healthy() const;
+  std::string health_message() const;
+  const EngineConfig& config() const;
+  ExecutorInfo executor_info() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace baleen::engine
