@@ -1,0 +1,97 @@
+#include "http/message.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "http/response_writer.h"
+
+namespace baleen::http {
+namespace {
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+bool equal_without_case(std::string_view a, std::string_view b) {
+  return std::equal(
+      a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
+}
+
+Response with_type(int status, std::string type, std::string body) {
+  Response response;
+  response.status = status;
+  response.headers.add("Content-Type", std::move(type));
+  response.body = std::move(body);
+  return response;
+}
+
+}  // namespace
+
+void Headers::add(std::string name, std::string value) {
+  fields_.emplace_back(std::move(name), std::move(value));
+}
+
+const std::string* Headers::find(std::string_view name) const {
+  for (const Field& field : fields_) {
+    if (equal_without_case(field.first, name)) {
+      return &field.second;
+    }
+  }
+  return nullptr;
+}
+
+Response Response::text(int status, std::string body) {
+  return with_type(status, "text/plain; charset=utf-8", std::move(body));
+}
+
+Response Response::json(int status, std::string body) {
+  return with_type(status, "application/json", std::move(body));
+}
+
+Response Response::html(int status, std::string body) {
+  return with_type(status, "text/html; charset=utf-8", std::move(body));
+}
+
+void Router::add(std::string method, std::string path, Handler handler) {
+  BALEEN_CHECK(path.starts_with('/'), "path={}", path);
+  routes_.push_back({std::move(method), std::move(path), false, std::move(handler)});
+}
+
+void Router::add_prefix(std::string method, std::string prefix, Handler handler) {
+  BALEEN_CHECK(prefix.starts_with('/') && prefix.ends_with('/'), "prefix={}", prefix);
+  routes_.push_back({std::move(method), std::move(prefix), true, std::move(handler)});
+}
+
+Router::Match Router::find(std::string_view method, std::string_view path) const {
+  const std::string_view wanted = method == "HEAD" ? std::string_view("GET") : method;
+  Match match;
+  const Route* best = nullptr;
+  for (const Route& route : routes_) {
+    const bool hit = route.is_prefix
+                         ? path.size() > route.path.size() && path.starts_with(route.path)
+                         : path == route.path;
+    if (!hit) {
+      continue;
+    }
+    match.allowed_methods.push_back(route.method);
+    if (route.method != wanted) {
+      continue;
+    }
+    const bool better =
+        best == nullptr || (best->is_prefix && !route.is_prefix) ||
+        (best->is_prefix == route.is_prefix && route.path.size() > best->path.size());
+    if (better) {
+      best = &route;
+    }
+  }
+  if (best != nullptr) {
+    match.handler = &best->handler;
+    match.route = best->path;
+    if (best->is_prefix) {
+      match.parameter = path.substr(best->path.size());
+    }
+  }
+  return match;
+}
+
+}  // namespace baleen::http
