@@ -1,0 +1,98 @@
+#include "model/compressor.h"
+
+#include <algorithm>
+
+#include <ATen/ops/cat.h>
+
+#include "base/check.h"
+#include "ops/compressor.h"
+#include "ops/fake_quantize.h"
+#include "ops/hadamard.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
+#include "ops/rounding.h"
+
+namespace baleen::model {
+namespace {
+
+constexpr int64_t kKvBlock = 64;  // elements that share an S8 scale; part of the format
+
+/// Pooled entries first_entry ... of [B, E, d] as they are attended to.
+at::Tensor finish_entries(const at::Tensor& pooled,
+                          int64_t first_entry,
+                          const CompressorParameters& params,
+                          const LayerSpec& spec,
+                          EntryKind kind,
+                          const StepContext& step) {
+  const at::Tensor normed = ops::rms_norm(ops::store_activation(pooled, step.numerics),
+                                          params.norm,
+                                          step.config.rms_norm_eps,
+                                          step.numerics);
+  // An entry stands where the first token of its group stands.
+  const at::Tensor rope =
+      step.tables.compressed.rows(spec.ratio * first_entry, pooled.size(1), spec.ratio);
+  const at::Tensor rotated = ops::rotate(normed, rope, false, step.numerics);
+  return kind == EntryKind::kIndexKey ? ops::index_transform(rotated, step.numerics)
+                                      : quantize_kv_row(rotated, step);
+}
+
+}  // namespace
+
+CompressorRows project_compressor(const at::Tensor& x, const CompressorParameters& params) {
+  return {.value = ops::linear_unrounded(x, params.wkv),
+          .gate = ops::linear_unrounded(x, params.wgate)};
+}
+
+at::Tensor quantize_kv_row(const at::Tensor& row, const StepContext& step) {
+  const int64_t rotary = step.config.qk_rope_head_dim;
+  const int64_t plain = row.size(-1) - rotary;
+  if (!step.numerics.kv_s8 || plain == 0) {
+    return row;
+  }
+  return at::cat(
+      {ops::quantize_fp8_block(row.narrow(-1, 0, plain), kKvBlock), row.narrow(-1, plain, rotary)},
+      -1);
+}
+
+at::Tensor compressed_entries(const CompressorRows& rows,
+                              const CompressorParameters& params,
+                              const LayerSpec& spec,
+                              EntryKind kind,
+                              const SequenceGroup& group,
+                              CompressorState* state,
+                              const StepContext& step) {
+  const bool overlap = spec.kind == LayerKind::kC4;
+  const at::Tensor value = step.rows_of(rows.value, group);
+  const at::Tensor score =
+      ops::add_position_bias(step.rows_of(rows.gate, group), params.ape, group.first_position);
+  const int64_t end = group.first_position + group.tokens;
+  const int64_t num_entries = end / spec.ratio;
+  if (state == nullptr) {
+    if (num_entries == 0) {
+      return {};
+    }
+    return finish_entries(
+        ops::pool_groups(value, score, 0, spec.ratio, overlap), 0, params, spec, kind, step);
+  }
+
+  state->rows.append(at::cat({value, score}, -1).squeeze(0));
+  const int64_t known = state->entries.end();
+  BALEEN_CHECK(known == group.first_position / spec.ratio, "{} entries", known);
+  if (num_entries > known) {
+    // With overlap the first new entry also takes the carry half of the group before it.
+    const int64_t first_group = overlap ? std::max<int64_t>(0, known - 1) : known;
+    const int64_t first_row = first_group * spec.ratio;
+    const at::Tensor span = state->rows.view(first_row, num_entries * spec.ratio).unsqueeze(0);
+    const int64_t channels = span.size(-1) / 2;
+    const at::Tensor pooled = ops::pool_groups(span.narrow(-1, 0, channels),
+                                               span.narrow(-1, channels, channels),
+                                               first_row,
+                                               spec.ratio,
+                                               overlap);
+    BALEEN_CHECK(pooled.size(1) == num_entries - known, "{} new entries", pooled.size(1));
+    state->entries.append(finish_entries(pooled, known, params, spec, kind, step).squeeze(0));
+  }
+  return num_entries == 0 ? at::Tensor() : state->entries.view(0, num_entries).unsqueeze(0);
+}
+
+}  // namespace baleen::model

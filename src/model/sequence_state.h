@@ -1,0 +1,94 @@
+#pragma once
+// Everything a sequence carries from one forward step to the next: per layer the raw window rows,
+// and where the layer compresses, the rows of the open group, its carry, and the closed entries.
+// Owned by the caller of the forward (one request, one owner); one thread at a time.
+//
+// Rollback: the last `max_rollback` tokens can be taken back at any time without a copy, because
+// rows are addressed by position and enough older ones stay readable. Going further back needs a
+// copy made before (clone).
+//
+//   SequenceState state(config, {.max_rollback = 4}, options);
+//   SequenceState saved = state.clone();
+//   state.rollback(state.num_tokens() - 2);
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/model_config.h"
+#include "model/row_history.h"
+
+namespace baleen::model {
+
+struct SequenceStateOptions {
+  int64_t max_rollback = 0;  // tokens that rollback() may take back
+  bool with_mtp = false;     // keep what the MTP blocks need
+#ifdef NDEBUG
+  bool paint_unused = false;  // NaN in memory that holds no row
+#else
+  bool paint_unused = true;
+#endif
+};
+
+/// State of one compressor. A group without a predecessor has no carry rows at all, which is the
+/// "value 0, score -inf" of an untouched reference state.
+struct CompressorState {
+  int64_t ratio = 0;
+  RowHistory rows;     // per token [value | score with ape], 2·c·d numbers
+  RowHistory entries;  // closed entries, one per `ratio` tokens
+};
+
+struct LayerState {
+  RowHistory raw;                        // [D] per token
+  std::optional<CompressorState> main;   // kC4 and kC128
+  std::optional<CompressorState> index;  // kC4
+};
+
+class SequenceState {
+ public:
+  SequenceState(const ModelConfig& config,
+                const SequenceStateOptions& state_options,
+                const at::TensorOptions& tensor_options);
+
+  SequenceState(SequenceState&&) = default;
+  SequenceState& operator=(SequenceState&&) = default;
+  SequenceState(const SequenceState&) = delete;  // say clone()
+  SequenceState& operator=(const SequenceState&) = delete;
+
+  /// Deep copy. Restoring is `state = saved.clone()`.
+  SequenceState clone() const;
+
+  /// Tokens processed so far; the position of the next one.
+  int64_t num_tokens() const { return num_tokens_; }
+  /// Earliest length that rollback() can reach now.
+  int64_t rollback_limit() const;
+  /// Makes the state that of the first `num_tokens` tokens. Not below rollback_limit().
+  void rollback(int64_t num_tokens);
+  /// Back to an empty sequence; memory is kept.
+  void reset();
+
+  int64_t bytes() const;
+  const SequenceStateOptions& options() const { return options_; }
+
+  // For the forward only.
+  LayerState& layer(std::size_t index) { return layers_[index]; }
+  LayerState& mtp_layer(std::size_t block) { return mtp_layers_[block]; }
+  /// Streams after the last block, which an MTP block pairs with the next token: [n·H] per token.
+  RowHistory& streams() { return streams_; }
+  void advance(int64_t new_tokens);
+
+ private:
+  explicit SequenceState(const SequenceStateOptions& options) : options_(options) {}
+
+  SequenceStateOptions options_;
+  int64_t num_tokens_ = 0;
+  int64_t high_water_ = 0;  // longest length since the last reset
+  std::vector<LayerState> layers_;
+  std::vector<LayerState> mtp_layers_;
+  RowHistory streams_;
+};
+
+/// Bytes that one more token adds to a state in the long run (compressed entries and index keys).
+double state_bytes_per_token(const ModelConfig& config, int64_t element_bytes);
+
+}  // namespace baleen::model
