@@ -39,6 +39,8 @@ struct EngineConfig {
   std::vector<int32_t> end_token_ids;  // end-of-sentence of the checkpoint, usually one
   int32_t reasoning_end_id = -1;       // </think>; -1: reasoning budgets are refused
 
+  /// Defaults with the end token and </think> of the tokenizer, where it has them.
+  static EngineConfig for_tokenizer(const text::Tokenizer& tokenizer);
   /// Throws ConfigError naming the field that is out of range.
   void validate() const;
 };

@@ -1,0 +1,188 @@
+#include "engine/generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "engine/request_limits.h"
+
+namespace baleen::engine {
+namespace {
+
+bool contains(const std::vector<int32_t>& ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+}  // namespace
+
+Generation::Generation(GenerationRequest request,
+                       const GenerationRules& rules,
+                       std::shared_ptr<const text::Tokenizer> tokenizer,
+                       uint64_t seed)
+    : request_(std::move(request)),
+      rules_(rules),
+      stream_(std::move(tokenizer), request_.output),
+      tokens_(std::move(request_.prompt)),
+      seed_(request_.sampling.seed.value_or(seed)),
+      num_prompt_tokens_(static_cast<int32_t>(tokens_.size())),
+      max_new_tokens_(effective_max_new_tokens(
+          request_.max_new_tokens, num_prompt_tokens_, rules.max_context)) {
+  reasoning_limit_ = request_.reasoning_budget && request_.output.starts_in_reasoning
+                         ? reasoning_limit(*request_.reasoning_budget, max_new_tokens_)
+                         : -1;
+  tokens_.reserve(tokens_.size() + static_cast<size_t>(max_new_tokens_));
+}
+
+bool Generation::is_end_token(int32_t id) const {
+  return !request_.ignore_eos && contains(rules_.end_token_ids, id);
+}
+
+void Generation::fill_sampling(SamplingRow& row) const {
+  const SamplingConfig& s = request_.sampling;
+  row.temperature = s.temperature < kGreedyTemperature ? 0.0F : s.temperature;
+  row.top_k = s.top_k;
+  row.top_p = s.top_p;
+  row.min_p = s.min_p;
+  row.frequency_penalty = s.frequency_penalty;
+  row.presence_penalty = s.presence_penalty;
+  row.repetition_penalty = s.repetition_penalty;
+  row.seed = seed_;
+  row.sample_index = s.sample_index;
+  row.logit_bias = s.logit_bias;
+  row.bitmask_row = -1;
+  row.want_logprobs = request_.want_logprobs;
+  row.top_logprobs = request_.top_logprobs;
+
+  // A limit that changes the draw or ends the request falls on the end of a step, so that a step of
+  // several tokens obeys it as single steps do.
+  row.accept_limit = max_new_tokens_ - num_generated_;
+  row.forbidden_ids.clear();
+  if (forbids_ends()) {
+    if (!request_.ignore_eos) {
+      row.forbidden_ids = rules_.end_token_ids;
+    }
+    row.forbidden_ids.insert(
+        row.forbidden_ids.end(), request_.stop_token_ids.begin(), request_.stop_token_ids.end());
+    row.accept_limit = std::min(row.accept_limit, request_.min_new_tokens - num_generated_);
+  }
+  row.forced_id = -1;
+  if (reasoning_limit_ >= 0 && stream_.in_reasoning()) {
+    // Reasoning starts with the first generated token, so all of them are reasoning so far.
+    const int32_t num_left = reasoning_limit_ - num_generated_;
+    if (num_left <= 0) {
+      row.forced_id = rules_.reasoning_end_id;
+    }
+    row.accept_limit = std::min(row.accept_limit, std::max(num_left, 1));
+  }
+}
+
+void Generation::keep_prompt_logprobs(std::vector<TokenLogprob>&& logprobs) {
+  if (prompt_logprobs_.empty()) {
+    prompt_logprobs_ = std::move(logprobs);
+  } else {
+    prompt_logprobs_.insert(prompt_logprobs_.end(), logprobs.begin(), logprobs.end());
+  }
+}
+
+void Generation::take_token(RowResult& result, size_t index, OutputEvent& event) {
+  GeneratedToken token;
+  token.id = result.ids[index];
+  if (request_.want_logprobs) {
+    token.logprob = result.logprobs[index];
+    if (request_.top_logprobs > 0) {
+      token.top_logprobs = std::move(result.top_logprobs[index]);
+    }
+  }
+  tokens_.push_back(token.id);
+  ++num_generated_;
+  event.tokens.push_back(std::move(token));
+}
+
+bool Generation::ends_with(int32_t id, OutputEvent& event) {
+  const bool is_end = is_end_token(id);
+  const bool is_stop_token = !is_end && contains(request_.stop_token_ids, id);
+  // The text of an end or stop token stays out, unless a raw completion asks for it.
+  const bool hides =
+      (is_end || is_stop_token) && (request_.output.parse_markup || !request_.output.include_stop);
+  if (!hides) {
+    stream_.push(id, event.deltas);
+  }
+  if (is_end || is_stop_token || stream_.stopped()) {
+    settle(FinishReason::kStop, text::EndCause::kStop, event);
+    event.finish->matched_stop = stream_.matched_stop();
+    if (is_stop_token) {
+      event.finish->matched_stop_token = id;
+    }
+    return true;
+  }
+  if (num_generated_ == max_new_tokens_) {
+    settle(FinishReason::kLength, text::EndCause::kLength, event);
+    return true;
+  }
+  return false;
+}
+
+bool Generation::accept(RowResult&& result, OutputEvent& event) {
+  const size_t num_ids = result.ids.size();
+  if (request_.want_logprobs &&
+      (result.logprobs.size() != num_ids ||
+       (request_.top_logprobs > 0 && result.top_logprobs.size() != num_ids))) {
+    throw Error(fmt::format("the executor gave {} tokens, {} log-probs and {} lists",
+                            num_ids,
+                            result.logprobs.size(),
+                            result.top_logprobs.size()));
+  }
+  if (num_ids == 0 && !result.out_of_room) {
+    throw Error("the executor gave no token for a row that draws one");
+  }
+  for (size_t i = 0; i < num_ids; ++i) {
+    const int32_t id = result.ids[i];
+    if (id < 0 || id >= rules_.vocab_size || num_generated_ >= max_new_tokens_) {
+      throw Error(fmt::format("the executor gave token {} as number {} of at most {}",
+                              id,
+                              num_generated_ + 1,
+                              max_new_tokens_));
+    }
+    take_token(result, i, event);
+    if (ends_with(id, event)) {
+      return true;
+    }
+  }
+  if (result.out_of_room) {
+    settle(FinishReason::kLength, text::EndCause::kLength, event);
+    return true;
+  }
+  if (first_event_) {
+    event.prompt_logprobs = std::move(prompt_logprobs_);
+    first_event_ = false;
+  }
+  return false;
+}
+
+void Generation::finish_prompt_only(OutputEvent& event) {
+  settle(FinishReason::kLength, text::EndCause::kLength, event);
+}
+
+void Generation::finish(FinishReason reason, Status error, OutputEvent& event) {
+  settle(reason, text::EndCause::kAbort, event);
+  event.finish->error = std::move(error);
+}
+
+void Generation::settle(FinishReason reason, text::EndCause cause, OutputEvent& event) {
+  stream_.finish(cause, event.deltas);
+  if (first_event_) {
+    event.prompt_logprobs = std::move(prompt_logprobs_);
+    first_event_ = false;
+  }
+  FinishInfo& info = event.finish.emplace();
+  info.reason = reason;
+  info.message = stream_.message();
+  info.prompt_tokens = num_prompt_tokens_;
+  info.completion_tokens = num_generated_;
+  info.reasoning_tokens = stream_.reasoning_tokens();
+}
+
+}  // namespace baleen::engine

@@ -1,0 +1,80 @@
+#pragma once
+// The rules of one token stream: how its next token is drawn, what each accepted token does to it,
+// and when and why it ends. Knows nothing of slots, steps and threads. One per live request, owned
+// by the engine, used on its thread.
+//
+//   Generation generation(std::move(request), rules, tokenizer, seed);
+//   generation.fill_sampling(row);                  // before a step that draws
+//   if (generation.accept(result, event)) { ... }   // after it; true: ended, event.finish is set
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/batch_plan.h"
+#include "engine/request.h"
+#include "text/output_stream.h"
+
+namespace baleen::engine {
+
+/// What all requests of an engine share.
+struct GenerationRules {
+  std::vector<int32_t> end_token_ids;
+  int32_t reasoning_end_id = -1;  // -1: none
+  int64_t max_context = 0;        // tokens
+  int64_t vocab_size = 0;
+};
+
+class Generation {
+ public:
+  /// `request` has passed check_request. `seed` is used where the request has none.
+  Generation(GenerationRequest request,
+             const GenerationRules& rules,
+             std::shared_ptr<const text::Tokenizer> tokenizer,
+             uint64_t seed);
+
+  const std::string& id() const { return request_.id; }
+  int32_t num_prompt_tokens() const { return num_prompt_tokens_; }
+  int32_t num_generated() const { return num_generated_; }
+  int32_t max_new_tokens() const { return max_new_tokens_; }
+  /// Prompt and generated tokens.
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+  bool draws_tokens() const { return max_new_tokens_ > 0; }
+  bool wants_prompt_logprobs() const { return request_.want_prompt_logprobs; }
+
+  /// Parameters of the next draw. Assigns every field; keeps the row's capacity.
+  void fill_sampling(SamplingRow& row) const;
+  /// Keeps the prompt's log-probs of a row for the first event.
+  void keep_prompt_logprobs(std::vector<TokenLogprob>&& logprobs);
+  /// Takes the tokens of a row that drew, up to the first that ends the request. Fills `event` and
+  /// returns true when the request has ended. Throws Error when the result breaks the contract.
+  bool accept(RowResult&& result, OutputEvent& event);
+  /// Ends a request that draws no token, after its prompt.
+  void finish_prompt_only(OutputEvent& event);
+  /// Ends the request from outside: kAbort or kError.
+  void finish(FinishReason reason, Status error, OutputEvent& event);
+
+  /// Valid after the end.
+  int64_t unparsable_tool_blocks() const { return stream_.unparsable_tool_blocks(); }
+
+ private:
+  bool forbids_ends() const { return num_generated_ < request_.min_new_tokens; }
+  bool is_end_token(int32_t id) const;
+  void take_token(RowResult& result, size_t index, OutputEvent& event);
+  bool ends_with(int32_t id, OutputEvent& event);
+  void settle(FinishReason reason, text::EndCause cause, OutputEvent& event);
+
+  GenerationRequest request_;
+  const GenerationRules& rules_;  // the engine's; outlives its requests
+  text::OutputStream stream_;
+  std::vector<int32_t> tokens_;
+  std::vector<TokenLogprob> prompt_logprobs_;
+  uint64_t seed_;
+  int32_t num_prompt_tokens_;
+  int32_t num_generated_ = 0;
+  int32_t max_new_tokens_;
+  int32_t reasoning_limit_;  // tokens; -1: no budget
+  bool first_event_ = true;
+};
+
+}  // namespace baleen::engine

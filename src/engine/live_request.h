@@ -1,0 +1,23 @@
+#pragma once
+// A request between submit and its last event, as the engine's thread holds it.
+
+#include <chrono>
+#include <memory>
+
+#include "engine/generation.h"
+#include "engine/request.h"
+#include "engine/scheduler.h"
+
+namespace baleen::engine {
+
+using EnginePoint = std::chrono::steady_clock::time_point;
+
+struct LiveRequest {
+  SequenceId sequence;
+  Generation generation;
+  std::shared_ptr<OutputSink> sink;  // shared with the connection that waits for the events
+  EnginePoint arrived;
+  EnginePoint last_token;  // valid once a token came
+};
+
+}  // namespace baleen::engine

@@ -1,0 +1,57 @@
+#include "engine/plan_builder.h"
+
+#include <utility>
+
+namespace baleen::engine {
+
+PlanBuilder::PlanBuilder(const SchedulerConfig& config) {
+  const auto num_slots = static_cast<size_t>(config.num_slots);
+  plan_.rows.reserve(num_slots);
+  plan_.ids.reserve(static_cast<size_t>(config.max_step_tokens));
+  plan_.resets.reserve(num_slots);
+  plan_.sampling.reserve(num_slots);
+  spare_.reserve(num_slots);
+}
+
+void PlanBuilder::begin(int64_t step) {
+  plan_.step = step;
+  plan_.rows.clear();
+  plan_.ids.clear();
+  plan_.resets.clear();
+  while (!plan_.sampling.empty()) {
+    spare_.push_back(std::move(plan_.sampling.back()));
+    plan_.sampling.pop_back();
+  }
+}
+
+SamplingRow& PlanBuilder::add_sampling() {
+  if (spare_.empty()) {
+    return plan_.sampling.emplace_back();
+  }
+  plan_.sampling.push_back(std::move(spare_.back()));
+  spare_.pop_back();
+  return plan_.sampling.back();
+}
+
+void PlanBuilder::add(const ScheduledRow& row, const Generation& generation) {
+  BatchRow& out = plan_.rows.emplace_back();
+  out.slot = row.slot;
+  out.kind = row.kind;
+  out.first_position = TokenPos(row.first_position);
+  out.num_tokens = row.num_tokens;
+  out.ids_offset = static_cast<int32_t>(plan_.ids.size());
+  const auto begin = generation.tokens().begin() + row.first_position;
+  plan_.ids.insert(plan_.ids.end(), begin, begin + row.num_tokens);
+  if (row.begins) {
+    plan_.resets.push_back(row.slot);
+  }
+  if (row.kind == RowKind::kPrefill && generation.wants_prompt_logprobs()) {
+    out.input_logprobs_from = 0;
+  }
+  if (generation.draws_tokens() && (row.kind != RowKind::kPrefill || row.completes_prompt)) {
+    out.sampling_index = static_cast<int32_t>(plan_.sampling.size());
+    generation.fill_sampling(add_sampling());
+  }
+}
+
+}  // namespace baleen::engine

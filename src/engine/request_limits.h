@@ -1,0 +1,35 @@
+#pragma once
+// What a request must satisfy to be accepted, apart from load: ranges, vocabulary, context. Pure;
+// any thread.
+//
+//   Status status = check_request(request, limits);
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "engine/request.h"
+
+namespace baleen::engine {
+
+struct RequestLimits {
+  int64_t max_context = 0;  // tokens of prompt and answer together
+  int64_t vocab_size = 0;
+  bool has_reasoning_end = false;  // a reasoning budget can be kept
+};
+
+inline constexpr int32_t kMaxTopLogprobs = 20;
+inline constexpr float kGreedyTemperature = 1e-6F;  // below: the largest logit
+
+/// kInvalidArgument with `param` = the field at fault; a prompt that leaves no room has api_code
+/// context_length_exceeded.
+Status check_request(const GenerationRequest& request, const RequestLimits& limits);
+
+/// Tokens that a request may generate: its own limit and what the context leaves.
+int32_t effective_max_new_tokens(int32_t max_new_tokens,
+                                 int64_t num_prompt_tokens,
+                                 int64_t max_context);
+
+/// Reasoning tokens after which the end of reasoning is forced.
+int32_t reasoning_limit(int32_t budget, int32_t max_new_tokens);
+
+}  // namespace baleen::engine

@@ -1,0 +1,266 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace baleen::engine {
+namespace {
+
+std::vector<ScheduledRow> run_step(Scheduler& scheduler) {
+  std::vector<ScheduledRow> rows;
+  scheduler.plan(rows);
+  scheduler.commit(rows);
+  return rows;
+}
+
+TEST(SchedulerTest, CutsAPromptIntoChunksAndThenDecodes) {
+  Scheduler scheduler({.num_slots = 2, .max_step_tokens = 100, .max_prefill_chunk = 4});
+  const SequenceId id(0);
+  scheduler.enqueue(id, 9);
+  for (const auto& [first, count, complete] :
+       std::vector<std::tuple<int, int, bool>>{{0, 4, false}, {4, 4, false}, {8, 1, true}}) {
+    const auto rows = run_step(scheduler);
+    ASSERT_EQ(rows.size(), 1U);
+    EXPECT_EQ(rows[0].kind, RowKind::kPrefill);
+    EXPECT_EQ(rows[0].first_position, first);
+    EXPECT_EQ(rows[0].num_tokens, count);
+    EXPECT_EQ(rows[0].begins, first == 0);
+    EXPECT_EQ(rows[0].completes_prompt, complete);
+  }
+  scheduler.accept(id, 1);
+  auto rows = run_step(scheduler);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].kind, RowKind::kDecode);
+  EXPECT_EQ(rows[0].first_position, 9);
+  scheduler.accept(id, 3);  // drafts were accepted
+  rows = run_step(scheduler);
+  EXPECT_EQ(rows[0].first_position, 12);
+}
+
+TEST(SchedulerTest, DecodesBesideALongPrompt) {
+  Scheduler scheduler({.num_slots = 2, .max_step_tokens = 5, .max_prefill_chunk = 512});
+  scheduler.enqueue(SequenceId(0), 1);
+  run_step(scheduler);
+  scheduler.accept(SequenceId(0), 1);
+  scheduler.enqueue(SequenceId(1), 1000);
+  for (int step = 0; step < 250; ++step) {
+    const auto rows = run_step(scheduler);
+    ASSERT_EQ(rows.size(), 2U);
+    EXPECT_EQ(rows[0].sequence, SequenceId(0));
+    EXPECT_EQ(rows[0].kind, RowKind::kDecode);
+    EXPECT_EQ(rows[1].num_tokens, 4);
+    scheduler.accept(SequenceId(0), 1);
+  }
+  EXPECT_TRUE(scheduler.state(SequenceId(1)).is<Decoding>());
+}
+
+TEST(SchedulerTest, FirstComeFirstServed) {
+  Scheduler scheduler({.num_slots = 1, .max_step_tokens = 8, .max_prefill_chunk = 8});
+  for (int i = 0; i < 3; ++i) {
+    scheduler.enqueue(SequenceId(i), 2);
+  }
+  for (int i = 0; i < 3; ++i) {
+    const auto rows = run_step(scheduler);
+    ASSERT_EQ(rows.size(), 1U);
+    EXPECT_EQ(rows[0].sequence, SequenceId(i));
+    EXPECT_EQ(scheduler.num_waiting(), 2 - i);
+    scheduler.remove(SequenceId(i));
+  }
+}
+
+TEST(SchedulerTest, RemovedWaitingSequenceNeverRuns) {
+  Scheduler scheduler({.num_slots = 1, .max_step_tokens = 8, .max_prefill_chunk = 8});
+  scheduler.enqueue(SequenceId(0), 2);
+  scheduler.enqueue(SequenceId(1), 2);
+  run_step(scheduler);
+  scheduler.remove(SequenceId(1));
+  scheduler.remove(SequenceId(0));
+  EXPECT_TRUE(run_step(scheduler).empty());
+  scheduler.check_invariants();
+}
+
+TEST(SchedulerTest, RefusesAConfigThatCouldStarve) {
+  EXPECT_THROW(Scheduler({.num_slots = 0}), ConfigError);
+  EXPECT_THROW(Scheduler({.num_slots = 8, .max_step_tokens = 7}), ConfigError);
+  EXPECT_THROW(Scheduler({.max_prefill_chunk = 0}), ConfigError);
+}
+
+/// Stores everything about every sequence and checks each plan against the rules, without sharing
+/// any of the scheduler's bookkeeping.
+class NaiveModel {
+ public:
+  explicit NaiveModel(const SchedulerConfig& config) : config_(config) {}
+
+  void enqueue(int64_t id, int32_t num_prompt) { all_[id] = {num_prompt}; }
+  void remove(int64_t id) { all_.erase(id); }
+  void accept(int64_t id, int32_t count) { all_.at(id).length += count; }
+
+  void check_and_apply(const std::vector<ScheduledRow>& rows) {
+    std::set<int64_t> seen;
+    std::set<int32_t> slots;
+    int32_t total = 0;
+    bool saw_prefill = false;
+    int64_t last_new = -1;
+    for (const ScheduledRow& row : rows) {
+      const int64_t id = row.sequence.value();
+      ASSERT_TRUE(all_.contains(id)) << "row of a sequence that is gone";
+      Sequence& s = all_.at(id);
+      ASSERT_TRUE(seen.insert(id).second) << "two rows of one sequence";
+      ASSERT_TRUE(slots.insert(row.slot.value()).second) << "two rows share a slot";
+      ASSERT_GE(row.slot.value(), 0);
+      ASSERT_LT(row.slot.value(), config_.num_slots);
+      ASSERT_GT(row.num_tokens, 0);
+      total += row.num_tokens;
+      ASSERT_EQ(row.begins, s.slot < 0) << "begins exactly once";
+      if (s.slot >= 0) {
+        ASSERT_EQ(row.slot.value(), s.slot) << "a sequence keeps its slot";
+      }
+      if (row.kind == RowKind::kDecode) {
+        ASSERT_FALSE(saw_prefill) << "decode rows come first";
+        ASSERT_TRUE(s.decoding);
+        ASSERT_EQ(row.first_position, s.length - 1);
+        ASSERT_EQ(row.num_tokens, 1);
+      } else {
+        saw_prefill = true;
+        ASSERT_FALSE(s.decoding);
+        ASSERT_EQ(row.first_position, s.length);
+        ASSERT_LE(row.num_tokens, config_.max_prefill_chunk);
+        ASSERT_LE(row.first_position + row.num_tokens, s.num_prompt);
+        ASSERT_EQ(row.completes_prompt, row.first_position + row.num_tokens == s.num_prompt);
+      }
+      if (row.begins) {
+        ASSERT_GT(id, last_new) << "in order of arrival";
+        last_new = id;
+      }
+    }
+    ASSERT_LE(total, config_.max_step_tokens);
+    // Who has a slot moves in every step; who has none waits only for a slot or for room.
+    int32_t num_held = 0;
+    for (const auto& [id, s] : all_) {
+      num_held += s.slot >= 0 ? 1 : 0;
+      if (s.slot >= 0) {
+        ASSERT_TRUE(seen.contains(id)) << "starved: sequence " << id;
+      }
+    }
+    for (const ScheduledRow& row : rows) {
+      Sequence& s = all_.at(row.sequence.value());
+      num_held += s.slot < 0 ? 1 : 0;
+      s.slot = row.slot.value();
+      if (row.kind == RowKind::kPrefill) {
+        s.length += row.num_tokens;
+        s.decoding = row.completes_prompt;
+      }
+    }
+    ASSERT_LE(num_held, config_.num_slots);
+    std::set<int32_t> held;
+    bool someone_waits = false;
+    for (const auto& [id, s] : all_) {
+      ASSERT_TRUE(s.slot < 0 || held.insert(s.slot).second) << "slot shared";
+      if (s.slot < 0) {
+        someone_waits = true;
+      } else {
+        ASSERT_FALSE(someone_waits) << "sequence " << id << " overtook an older one";
+      }
+    }
+    if (someone_waits) {
+      ASSERT_TRUE(num_held == config_.num_slots || total == config_.max_step_tokens)
+          << "a sequence waits although it could run";
+    }
+  }
+
+  struct Sequence {
+    int32_t num_prompt = 0;
+    int32_t length = 0;  // tokens known to be in the sequence
+    int32_t slot = -1;
+    bool decoding = false;
+  };
+  const std::map<int64_t, Sequence>& all() const { return all_; }
+
+ private:
+  SchedulerConfig config_;
+  std::map<int64_t, Sequence> all_;
+};
+
+void run_random_life(uint32_t seed, int num_steps) {
+  std::mt19937 random(seed);
+  const auto below = [&](int bound) {
+    return static_cast<int>(random() % static_cast<uint32_t>(bound));
+  };
+  SchedulerConfig config;
+  config.num_slots = 1 + below(8);
+  config.max_step_tokens = config.num_slots + below(30);
+  config.max_prefill_chunk = 1 + below(20);
+  Scheduler scheduler(config);
+  NaiveModel model(config);
+  int64_t next = 0;
+  std::vector<ScheduledRow> rows;
+  std::vector<ScheduledRow> again;
+  for (int step = 0; step < num_steps; ++step) {
+    for (int i = below(4); i > 0; --i) {
+      const int32_t num_prompt = 1 + below(60);
+      scheduler.enqueue(SequenceId(next), num_prompt);
+      model.enqueue(next++, num_prompt);
+    }
+    if (!model.all().empty() && below(3) == 0) {  // an abort in whatever state
+      auto victim = model.all().begin();
+      std::advance(victim, below(static_cast<int>(model.all().size())));
+      scheduler.remove(SequenceId(victim->first));
+      model.remove(victim->first);
+    }
+    scheduler.check_invariants();
+    scheduler.plan(rows);
+    scheduler.plan(again);
+    ASSERT_EQ(rows.size(), again.size()) << "planning changed something";
+    ASSERT_EQ(rows.empty(), model.all().empty());
+    ASSERT_NO_FATAL_FAILURE(model.check_and_apply(rows)) << "seed " << seed << " step " << step;
+    scheduler.commit(rows);
+    scheduler.check_invariants();
+    for (const ScheduledRow& row : rows) {
+      if (row.kind == RowKind::kPrefill && !row.completes_prompt) {
+        continue;
+      }
+      const int64_t id = row.sequence.value();
+      if (below(6) == 0) {  // ended by itself
+        scheduler.remove(row.sequence);
+        model.remove(id);
+      } else {
+        const int32_t count = 1 + below(3);
+        scheduler.accept(row.sequence, count);
+        model.accept(id, count);
+      }
+    }
+    scheduler.check_invariants();
+    int32_t num_running = 0;
+    int64_t num_used = 0;
+    for (const auto& [id, s] : model.all()) {
+      num_running += s.slot >= 0 ? 1 : 0;
+      num_used += s.slot >= 0 ? s.length : 0;
+    }
+    ASSERT_EQ(scheduler.num_running(), num_running);
+    ASSERT_EQ(scheduler.num_waiting(), static_cast<int32_t>(model.all().size()) - num_running);
+    ASSERT_EQ(scheduler.num_used_tokens(), num_used);
+  }
+  while (!model.all().empty()) {
+    const int64_t id = model.all().begin()->first;
+    scheduler.remove(SequenceId(id));
+    model.remove(id);
+  }
+  scheduler.check_invariants();
+  EXPECT_EQ(scheduler.num_running(), 0);
+}
+
+TEST(SchedulerTest, EqualsTheNaiveModelUnderRandomLife) {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    ASSERT_NO_FATAL_FAILURE(run_random_life(seed, 150));
+  }
+}
+
+}  // namespace
+}  // namespace baleen::engine

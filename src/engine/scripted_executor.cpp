@@ -1,0 +1,207 @@
+#include "engine/scripted_executor.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "text/tokenizer.h"
+
+namespace baleen::engine {
+namespace {
+
+constexpr float kLogHalf = -0.693147181F;
+
+}  // namespace
+
+Script script_of_ids(std::span<const int32_t> ids, ScriptEnd end) {
+  Script script;
+  script.end = end;
+  for (const int32_t id : ids) {
+    script.steps.push_back({id});
+  }
+  return script;
+}
+
+Script script_of_text(const text::Tokenizer& tokenizer, std::string_view text, ScriptEnd end) {
+  return script_of_ids(tokenizer.encode(text), end);
+}
+
+Script script_of_pieces(const text::Tokenizer& tokenizer,
+                        std::span<const std::string> pieces,
+                        ScriptEnd end) {
+  Script script;
+  script.end = end;
+  for (const std::string& piece : pieces) {
+    if (std::vector<int32_t> ids = tokenizer.encode(piece); !ids.empty()) {
+      script.steps.push_back(std::move(ids));
+    }
+  }
+  return script;
+}
+
+ScriptedExecutor::ScriptedExecutor(Options options) : options_(std::move(options)) {
+  const ExecutorCapacity& c = options_.capacity;
+  if (!options_.lookup || c.num_slots < 1 || c.max_context < 1 || c.max_step_tokens < 1 ||
+      options_.end_token_id < 0 || options_.end_token_id >= c.vocab_size) {
+    throw ConfigError("a scripted executor needs a lookup, capacity and an end token in range");
+  }
+  sequences_.resize(static_cast<size_t>(c.num_slots));
+}
+
+ExecutorInfo ScriptedExecutor::info() const {
+  ExecutorInfo info;
+  info.model_name = options_.model_name;
+  info.numerics = "none";
+  return info;
+}
+
+Ticket ScriptedExecutor::submit(const BatchPlan& plan, const MaskProvider&) {
+  BALEEN_CHECK(!in_flight_, "step {} is unfinished", result_.step);
+  if (options_.step_delay.count() > 0) {
+    std::this_thread::sleep_for(options_.step_delay);
+  }
+  for (const RequestSlot slot : plan.resets) {
+    sequences_.at(static_cast<size_t>(slot.value())) = Sequence();
+  }
+  result_ = StepResult();
+  result_.step = plan.step;
+  for (const BatchRow& row : plan.rows) {
+    result_.rows.push_back(run_row(row, plan));
+  }
+  in_flight_ = true;
+  ticket_ = Ticket(ticket_.value() + 1);
+  return ticket_;
+}
+
+StepResult ScriptedExecutor::wait(Ticket ticket) {
+  BALEEN_CHECK(in_flight_ && ticket == ticket_, "ticket {} is not in flight", ticket.value());
+  in_flight_ = false;
+  return std::move(result_);
+}
+
+RowResult ScriptedExecutor::run_row(const BatchRow& row, const BatchPlan& plan) {
+  Sequence& sequence = sequences_.at(static_cast<size_t>(row.slot.value()));
+  RowResult result;
+  if (row.kind == RowKind::kPrefill) {
+    BALEEN_CHECK(static_cast<size_t>(row.first_position.value()) == sequence.prompt.size(),
+                 "prompt part at {} after {} tokens",
+                 row.first_position.value(),
+                 sequence.prompt.size());
+    const auto begin = plan.ids.begin() + row.ids_offset;
+    sequence.prompt.insert(sequence.prompt.end(), begin, begin + row.num_tokens);
+    if (row.input_logprobs_from >= 0) {
+      const int32_t end = row.first_position.value() + row.num_tokens;
+      for (int32_t p = std::max({1, row.input_logprobs_from, row.first_position.value()}); p < end;
+           ++p) {
+        result.input_logprobs.push_back({sequence.prompt[static_cast<size_t>(p)], kLogHalf});
+      }
+    }
+  }
+  if (row.sampling_index < 0) {
+    return result;
+  }
+  if (!sequence.loaded) {
+    sequence.script = options_.lookup(sequence.prompt);
+    sequence.loaded = true;
+  }
+  emit(sequence, plan.sampling.at(static_cast<size_t>(row.sampling_index)), result);
+  return result;
+}
+
+std::optional<int32_t> ScriptedExecutor::next_scripted(const Sequence& sequence) const {
+  const auto& steps = sequence.script.steps;
+  if (sequence.step < steps.size()) {
+    return steps[sequence.step].at(sequence.offset);
+  }
+  if (sequence.script.end == ScriptEnd::kLength) {
+    return std::nullopt;
+  }
+  return options_.end_token_id;
+}
+
+void ScriptedExecutor::advance(Sequence& sequence) const {
+  const auto& steps = sequence.script.steps;
+  if (sequence.step >= steps.size()) {
+    return;  // the end token again and again
+  }
+  if (++sequence.offset == steps[sequence.step].size()) {
+    sequence.offset = 0;
+    ++sequence.step;
+  }
+  if (sequence.step == steps.size() && sequence.script.end == ScriptEnd::kRepeat) {
+    sequence.step = 0;
+  }
+}
+
+void ScriptedExecutor::emit(Sequence& sequence, const SamplingRow& sampling, RowResult& result) {
+  const Script& script = sequence.script;
+  const auto push = [&](int32_t id) {
+    ++sequence.emitted;
+    result.ids.push_back(id);
+    if (sampling.want_logprobs) {
+      result.logprobs.push_back(kLogHalf);
+      auto& top = result.top_logprobs.emplace_back();
+      const auto vocab = options_.capacity.vocab_size;
+      for (int32_t k = 0; k < sampling.top_logprobs && k < vocab; ++k) {
+        const auto other = static_cast<int32_t>((id + k) % vocab);
+        top.push_back({other, kLogHalf * static_cast<float>(k + 1)});
+      }
+    }
+  };
+  if (script.fail_after && sequence.emitted >= *script.fail_after) {
+    throw Error(fmt::format("scripted failure after {} tokens", sequence.emitted));
+  }
+  if (script.nan_after && sequence.emitted >= *script.nan_after) {
+    result.nan_logits = true;
+    return;
+  }
+  if (sampling.forced_id >= 0) {
+    push(sampling.forced_id);
+    // Goes on behind its own next occurrence, as a model that was cut short would.
+    size_t num_tokens = 0;
+    for (const auto& step : script.steps) {
+      num_tokens += step.size();
+    }
+    Sequence ahead = sequence;
+    for (; num_tokens > 0 && ahead.step < script.steps.size(); --num_tokens) {
+      const bool found = next_scripted(ahead) == sampling.forced_id;
+      advance(ahead);
+      if (found) {
+        sequence.step = ahead.step;
+        sequence.offset = ahead.offset;
+        break;
+      }
+    }
+    return;
+  }
+  const size_t this_step = sequence.step;
+  for (int32_t i = 0; i < std::max(sampling.accept_limit, 1); ++i) {
+    const std::optional<int32_t> next = next_scripted(sequence);
+    if (!next) {
+      result.out_of_room = true;
+      return;
+    }
+    const auto& forbidden = sampling.forbidden_ids;
+    if (std::find(forbidden.begin(), forbidden.end(), *next) != forbidden.end()) {
+      push(script.filler_id);
+      return;
+    }
+    push(*next);
+    const bool continues = sequence.step < script.steps.size() &&
+                           sequence.offset + 1 < script.steps[sequence.step].size();
+    advance(sequence);
+    if (!continues || sequence.step != this_step) {
+      break;
+    }
+  }
+  // The reason of the end comes with the last token, not with an empty step after it.
+  if (!next_scripted(sequence)) {
+    result.out_of_room = true;
+  }
+}
+
+}  // namespace baleen::engine
