@@ -1,0 +1,127 @@
+#include "ops/fake_quantize.h"
+
+#include <ATen/ATen.h>
+
+#include "base/check.h"
+#include "ops/rounding.h"
+
+namespace baleen::ops {
+namespace {
+
+constexpr double kE4m3Max = 448.0;
+constexpr double kE4m3MinAmax = 1e-4;
+constexpr double kE2m1Max = 6.0;
+constexpr double kE2m1MinAmax = 0x1.8p-124;  // 6 * 2^-126
+
+/// 2^ceil(log2(v)) of positive normal floats, from the bits: the carry out of the mantissa field
+/// adds one to the exponent exactly when the mantissa is not zero.
+at::Tensor power_of_two_up(const at::Tensor& v) {
+  return v.view(at::kInt).add(0x007FFFFF).bitwise_and(0x7F800000).view(at::kFloat);
+}
+
+at::Tensor scale_of(const at::Tensor& amax, double min_amax, double format_max) {
+  return power_of_two_up(amax.clamp_min(min_amax).mul(1.0 / format_max));
+}
+
+at::Tensor nearest_e4m3(const at::Tensor& v) {
+  return v.clamp(-kE4m3Max, kE4m3Max).to(at::kFloat8_e4m3fn).to(at::kFloat);
+}
+
+/// Steps of 1/2 below 2, of 1 below 4, of 2 above; round() takes ties to even, as the code does.
+at::Tensor nearest_e2m1(const at::Tensor& v) {
+  const at::Tensor clamped = v.clamp(-kE2m1Max, kE2m1Max);
+  const at::Tensor exponent_bits =
+      clamped.abs().clamp_min(1.0).view(at::kInt).bitwise_and(0x7F800000);
+  const at::Tensor step = exponent_bits.view(at::kFloat).mul(0.5);
+  return clamped.div(step).round().mul(step);
+}
+
+using Nearest = at::Tensor (*)(const at::Tensor&);
+
+struct BlockFormat {
+  Nearest nearest;
+  double min_amax;
+  double format_max;
+};
+
+constexpr BlockFormat kFp8{nearest_e4m3, kE4m3MinAmax, kE4m3Max};
+constexpr BlockFormat kFp4{nearest_e2m1, kE2m1MinAmax, kE2m1Max};
+
+/// One scale per `tile_rows` x `tile_cols` tile of the last two dims of a float tensor.
+at::Tensor simulate_tiles(const at::Tensor& x,
+                          int64_t tile_rows,
+                          int64_t tile_cols,
+                          const BlockFormat& format) {
+  const int64_t rows = x.size(-2);
+  const int64_t cols = x.size(-1);
+  if (x.numel() == 0) {
+    return x;
+  }
+  const int64_t row_pad = (tile_rows - rows % tile_rows) % tile_rows;
+  const int64_t col_pad = (tile_cols - cols % tile_cols) % tile_cols;
+  const bool padded = row_pad + col_pad > 0;
+  const at::Tensor whole = padded ? at::constant_pad_nd(x, {0, col_pad, 0, row_pad}) : x;
+  const at::Tensor tiles = whole.reshape(
+      {-1, (rows + row_pad) / tile_rows, tile_rows, (cols + col_pad) / tile_cols, tile_cols});
+  const at::Tensor scale =
+      scale_of(tiles.abs().amax({2, 4}, /*keepdim=*/true), format.min_amax, format.format_max);
+  at::Tensor result = format.nearest(tiles.div(scale)).mul(scale);
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes[sizes.size() - 2] += row_pad;
+  sizes[sizes.size() - 1] += col_pad;
+  result = result.view(sizes);
+  return padded ? result.narrow(-2, 0, rows).narrow(-1, 0, cols).contiguous() : result;
+}
+
+at::Tensor simulate(const at::Tensor& x,
+                    int64_t tile_rows,
+                    int64_t tile_cols,
+                    const BlockFormat& format) {
+  const at::Tensor source = x.detach().to(at::kFloat);
+  return straight_through(x,
+                          simulate_tiles(source, tile_rows, tile_cols, format).to(x.scalar_type()));
+}
+
+at::Tensor simulate_blocks(const at::Tensor& x, int64_t block, const BlockFormat& format) {
+  BALEEN_CHECK(x.dim() >= 1 && block > 0, "dims={} block={}", x.dim(), block);
+  if (x.dim() == 1) {
+    return simulate(x.unsqueeze(0), 1, block, format).squeeze(0);
+  }
+  return simulate(x, 1, block, format);
+}
+
+}  // namespace
+
+at::Tensor quantize_fp8_block(const at::Tensor& x, int64_t block) {
+  return simulate_blocks(x, block, kFp8);
+}
+
+at::Tensor quantize_fp4_block(const at::Tensor& x, int64_t block) {
+  return simulate_blocks(x, block, kFp4);
+}
+
+at::Tensor fake_quantize_weight_fp8_128x128(const at::Tensor& weight) {
+  BALEEN_CHECK(weight.dim() >= 2, "a weight has at least two dims, not {}", weight.dim());
+  return simulate(weight, 128, 128, kFp8);
+}
+
+at::Tensor fake_quantize_weight_fp4_group32(const at::Tensor& weight) {
+  BALEEN_CHECK(weight.dim() >= 2 && weight.size(-1) % 32 == 0,
+               "an FP4 weight needs an input width that is a multiple of 32, not {}",
+               weight.size(-1));
+  return simulate(weight, 1, 32, kFp4);
+}
+
+at::Tensor fake_quantize_weight(const at::Tensor& weight, LinearFormat format) {
+  switch (format) {
+    case LinearFormat::kFp8:
+      return fake_quantize_weight_fp8_128x128(weight);
+    case LinearFormat::kFp4:
+      return fake_quantize_weight_fp4_group32(weight);
+    case LinearFormat::kPlain:
+      break;
+  }
+  return round_bf16(weight);
+}
+
+}  // namespace baleen::ops
