@@ -27,6 +27,12 @@ endif()
 function(baleen_torch_target target)
   target_link_libraries(${target} PUBLIC third_party_torch)
   target_compile_options(${target} PRIVATE -fpch-preprocess)
+  get_target_property(kind ${target} TYPE)
+  if(kind STREQUAL EXECUTABLE)
+    # The header was compiled with -fPIC; CMake would give a program -fPIE, which does not match.
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
   target_precompile_headers(${target} REUSE_FROM torch_pch)
 endfunction()
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -137,10 +138,12 @@ class SparseAttention : public torch::autograd::Function<SparseAttention> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx,
                             const at::Tensor& q,
                             const at::Tensor& raw,
-                            const at::Tensor& entries,
-                            const at::Tensor& picks,
+                            const std::optional<at::Tensor>& maybe_entries,
+                            const std::optional<at::Tensor>& maybe_picks,
                             const at::Tensor& sink,
                             const Shape& shape) {
+    const at::Tensor entries = maybe_entries.value_or(at::Tensor());
+    const at::Tensor picks = maybe_picks.value_or(at::Tensor());
     const Output output = forward_pass(shape, q, raw, entries, picks, sink);
     ctx->save_for_backward({q, raw, entries, picks, sink, output.o, output.lse});
     ctx->saved_data["sizes"] = std::vector<int64_t>{shape.batch,
@@ -256,6 +259,11 @@ Shape shape_of(const at::Tensor& q,
   return shape;
 }
 
+/// A custom function takes an absent tensor as nullopt only.
+std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
+}
+
 }  // namespace
 
 at::Tensor sparse_attention(const at::Tensor& q,
@@ -266,7 +274,8 @@ at::Tensor sparse_attention(const at::Tensor& q,
   const Shape shape = shape_of(q, rows, first_position, numerics.round_activations);
   const at::Tensor o =
       needs_gradient(q, rows.raw, rows.entries, sink)
-          ? SparseAttention::apply(q, rows.raw, rows.entries, rows.picks, sink, shape)
+          ? SparseAttention::apply(
+                q, rows.raw, if_defined(rows.entries), if_defined(rows.picks), sink, shape)
           : forward_pass(shape, q, rows.raw, rows.entries, rows.picks, sink).o;
   return store_activation(o, numerics);
 }

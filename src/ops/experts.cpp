@@ -57,9 +57,9 @@ at::Tensor run_grouped(const Call& call,
                        const at::Tensor& weights) {
   const int64_t slots = experts.size(1);
   // Slots of a row in ascending expert id, so that the combine needs no further order.
-  const auto [sorted, slot_order] = at::sort(experts, /*stable=*/true, 1);
+  const auto [sorted, slot_order] = at::sort(experts, std::optional<bool>(true), 1);
   const at::Tensor flat_weights = weights.gather(1, slot_order).reshape({-1});
-  const auto [by_expert, order] = at::sort(sorted.reshape({-1}), /*stable=*/true, 0);
+  const auto [by_expert, order] = at::sort(sorted.reshape({-1}), std::optional<bool>(true), 0);
   const at::Tensor counts = at::bincount(by_expert, {}, call.weights.w1.size(0)).to(at::kCPU);
   const at::Tensor prepared =
       linear_input(x, call.format, call.numerics).index_select(0, order.floor_divide(slots));
