@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/context.h"
+#include "model/forward.h"
 #include "model/parameters.h"
 #include "model/sequence_state.h"
 #include "model/taps.h"
@@ -38,8 +39,6 @@ TrainingOutput forward_training(const ModelParameters& params,
                                 const at::Tensor& ids,
                                 const ForwardOptions& options);
 
-enum class LogitsWanted : uint8_t { kNone, kLast, kAll };
-
 /// New tokens of one sequence: those after the tokens that its state holds.
 struct StepRow {
   SequenceState* state = nullptr;
@@ -48,16 +47,10 @@ struct StepRow {
   bool mtp_logits = false;  // of every MTP row that this step completes; the state must be with_mtp
 };
 
-/// Rows of the result that belong to one StepRow: [begin, begin + count).
-struct LogitsSpan {
-  int64_t begin = 0;
-  int64_t count = 0;
-};
-
 struct StepOutput {
-  at::Tensor logits;      // [sum of counts, V], undefined when no row wanted any
-  at::Tensor mtp_logits;  // likewise
-  std::vector<LogitsSpan> spans;
+  at::Tensor logits;                  // [sum of counts, V], undefined when no row wanted any
+  at::Tensor mtp_logits;              // likewise
+  std::vector<LogitsSpan> spans;      // per StepRow
   std::vector<LogitsSpan> mtp_spans;  // MTP rows; row i pairs position i with the token at i + 1
 };
 

@@ -1,0 +1,123 @@
+#pragma once
+// The model as the runner sees it, without Torch in the interface: load a checkpoint, make
+// sequences, run new tokens of several sequences at once, get logits as numbers. A Model may be
+// shared by its sequences only from one thread at a time; it must outlive nothing (sequences keep
+// no reference).
+//
+//   Model model = Model::load("models/abacus", {.numerics = "checkpoint"});
+//   Sequence sequence = model.new_sequence();
+//   ForwardOutput output;                               // reused from step to step
+//   model.forward({{.sequence = &sequence, .first_position = 0, .ids = prompt}}, output);
+//   std::span<const float> logits = output.row(0);      // of the last prompt token
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/model_config.h"
+
+namespace baleen::model {
+
+enum class ComputeType : uint8_t { kFloat32, kFloat64 };
+
+struct ForwardConfig {
+  ComputeType compute = ComputeType::kFloat32;
+  /// "reference", "plain", or "checkpoint": reference where config.json has quantization_config.
+  std::string numerics = "checkpoint";
+  int64_t max_context = 0;   // tokens of one sequence; 0: what config.json allows
+  int64_t max_rollback = 0;  // tokens that a sequence can take back without a copy
+  bool with_mtp = false;     // run the MTP block on every sequence
+  int32_t num_threads = 1;   // of one operator; more than 1 slows small models down
+};
+
+/// What one sequence remembers; made by Model::new_sequence.
+class Sequence {
+ public:
+  Sequence(Sequence&&) noexcept;
+  Sequence& operator=(Sequence&&) noexcept;
+  ~Sequence();
+
+  /// Tokens processed so far; the position of the next one.
+  int64_t num_tokens() const;
+  /// Back to the first `num_tokens` tokens; not below rollback_limit().
+  void rollback(int64_t num_tokens);
+  int64_t rollback_limit() const;
+  /// Empty again, memory kept.
+  void reset();
+  /// Deep copy; putting a copy back restores the sequence.
+  Sequence clone() const;
+  int64_t bytes() const;
+
+ private:
+  friend class Model;
+  struct State;
+  explicit Sequence(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+enum class LogitsWanted : uint8_t { kNone, kLast, kAll };
+
+/// New tokens of one sequence.
+struct RowInput {
+  Sequence* sequence = nullptr;
+  int64_t first_position = 0;    // must be sequence->num_tokens()
+  std::span<const int32_t> ids;  // at least one, each in [0, vocab_size)
+  LogitsWanted logits = LogitsWanted::kLast;
+  bool mtp_logits = false;  // of the MTP rows that this step completes
+};
+
+/// Rows of the result that belong to one RowInput.
+struct LogitsSpan {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+struct ForwardOutput {
+  int64_t vocab_size = 0;
+  std::vector<LogitsSpan> spans;      // per RowInput, rows of `logits`
+  std::vector<LogitsSpan> mtp_spans;  // per RowInput, rows of the MTP logits
+  // One of each pair is filled, by ForwardConfig::compute. Row-major [rows, vocab_size].
+  std::vector<float> logits;
+  std::vector<float> mtp_logits;
+  std::vector<double> logits_f64;
+  std::vector<double> mtp_logits_f64;
+
+  std::span<const float> row(int64_t index) const {
+    return std::span<const float>(logits).subspan(static_cast<std::size_t>(index * vocab_size),
+                                                  static_cast<std::size_t>(vocab_size));
+  }
+};
+
+struct ModelParameters;
+
+class Model {
+ public:
+  /// Throws Error naming file, tensor or key when the checkpoint cannot be used.
+  static Model load(const std::filesystem::path& folder, const ForwardConfig& forward_config);
+  /// From parameters that are already in memory (their dtype is the compute type).
+  Model(ModelParameters params, const ForwardConfig& forward_config);
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
+  Sequence new_sequence() const;
+  /// Runs the rows as one step and advances their sequences. `output` is overwritten; its memory is
+  /// reused. A sequence may occur once per step.
+  void forward(std::span<const RowInput> rows, ForwardOutput& output);
+
+  const ModelConfig& config() const;
+  const std::string& numerics_name() const;  // "reference" or "plain"
+  int64_t max_context() const;
+  int64_t weight_bytes() const;
+  double state_bytes_per_token() const;  // in the long run, per sequence
+  int64_t fixed_state_bytes() const;     // of a fresh sequence
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baleen::model
