@@ -1,115 +1,106 @@
 #include "ops/fake_quantize.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
 
 #include "base/check.h"
+#include "numerics/block_scale.h"
+#include "numerics/weight_format.h"
+#include "ops/block_simulation.h"
 #include "ops/rounding.h"
 
 namespace baleen::ops {
 namespace {
 
-constexpr double kE4m3Max = 448.0;
-constexpr double kE4m3MinAmax = 1e-4;
-constexpr double kE2m1Max = 6.0;
-constexpr double kE2m1MinAmax = 0x1.8p-124;  // 6 * 2^-126
+constexpr int64_t kGrain = 16384;  // elements per task
 
-/// 2^ceil(log2(v)) of positive normal floats, from the bits: the carry out of the mantissa field
-/// adds one to the exponent exactly when the mantissa is not zero.
-at::Tensor power_of_two_up(const at::Tensor& v) {
-  return v.view(at::kInt).add(0x007FFFFF).bitwise_and(0x7F800000).view(at::kFloat);
-}
+enum class BlockFormat : uint8_t { kFp8, kFp4 };
 
-at::Tensor scale_of(const at::Tensor& amax, double min_amax, double format_max) {
-  return power_of_two_up(amax.clamp_min(min_amax).mul(1.0 / format_max));
-}
-
-at::Tensor nearest_e4m3(const at::Tensor& v) {
-  return v.clamp(-kE4m3Max, kE4m3Max).to(at::kFloat8_e4m3fn).to(at::kFloat);
-}
-
-/// Steps of 1/2 below 2, of 1 below 4, of 2 above; round() takes ties to even, as the code does.
-at::Tensor nearest_e2m1(const at::Tensor& v) {
-  const at::Tensor clamped = v.clamp(-kE2m1Max, kE2m1Max);
-  const at::Tensor exponent_bits =
-      clamped.abs().clamp_min(1.0).view(at::kInt).bitwise_and(0x7F800000);
-  const at::Tensor step = exponent_bits.view(at::kFloat).mul(0.5);
-  return clamped.div(step).round().mul(step);
-}
-
-using Nearest = at::Tensor (*)(const at::Tensor&);
-
-struct BlockFormat {
-  Nearest nearest;
-  double min_amax;
-  double format_max;
-};
-
-constexpr BlockFormat kFp8{nearest_e4m3, kE4m3MinAmax, kE4m3Max};
-constexpr BlockFormat kFp4{nearest_e2m1, kE2m1MinAmax, kE2m1Max};
-
-/// One scale per `tile_rows` x `tile_cols` tile of the last two dims of a float tensor.
-at::Tensor simulate_tiles(const at::Tensor& x,
-                          int64_t tile_rows,
-                          int64_t tile_cols,
-                          const BlockFormat& format) {
-  const int64_t rows = x.size(-2);
-  const int64_t cols = x.size(-1);
+/// Rows of a contiguous CPU tensor through the codecs, which round double once.
+at::Tensor blocks_on_cpu(const at::Tensor& x, int64_t block, BlockFormat format) {
+  at::Tensor y = x.clone(at::MemoryFormat::Contiguous);
+  const int64_t width = x.size(-1);
   if (x.numel() == 0) {
-    return x;
+    return y;
   }
-  const int64_t row_pad = (tile_rows - rows % tile_rows) % tile_rows;
-  const int64_t col_pad = (tile_cols - cols % tile_cols) % tile_cols;
-  const bool padded = row_pad + col_pad > 0;
-  const at::Tensor whole = padded ? at::constant_pad_nd(x, {0, col_pad, 0, row_pad}) : x;
-  const at::Tensor tiles = whole.reshape(
-      {-1, (rows + row_pad) / tile_rows, tile_rows, (cols + col_pad) / tile_cols, tile_cols});
-  const at::Tensor scale =
-      scale_of(tiles.abs().amax({2, 4}, /*keepdim=*/true), format.min_amax, format.format_max);
-  at::Tensor result = format.nearest(tiles.div(scale)).mul(scale);
-  std::vector<int64_t> sizes = x.sizes().vec();
-  sizes[sizes.size() - 2] += row_pad;
-  sizes[sizes.size() - 1] += col_pad;
-  result = result.view(sizes);
-  return padded ? result.narrow(-2, 0, rows).narrow(-1, 0, cols).contiguous() : result;
+  AT_DISPATCH_FLOATING_TYPES(y.scalar_type(), "quantize_block", [&] {
+    auto* data = y.mutable_data_ptr<scalar_t>();
+    const int64_t grain = std::max<int64_t>(1, kGrain / width);
+    at::parallel_for(0, y.numel() / width, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const std::span<scalar_t> values(data + row * width, static_cast<std::size_t>(width));
+        format == BlockFormat::kFp8 ? numerics::simulate_s8(values, block)
+                                    : numerics::simulate_s4(values, block);
+      }
+    });
+  });
+  return y;
 }
 
-at::Tensor simulate(const at::Tensor& x,
-                    int64_t tile_rows,
-                    int64_t tile_cols,
-                    const BlockFormat& format) {
-  const at::Tensor source = x.detach().to(at::kFloat);
-  return straight_through(x,
-                          simulate_tiles(source, tile_rows, tile_cols, format).to(x.scalar_type()));
+/// One scale per tile of the last two dims, on the CPU.
+at::Tensor fp8_tiles_on_cpu(const at::Tensor& weight) {
+  at::Tensor y = weight.clone(at::MemoryFormat::Contiguous);
+  const numerics::TileShape shape{weight.size(-2), weight.size(-1), 128, 128};
+  const int64_t area = shape.rows * shape.cols;
+  AT_DISPATCH_FLOATING_TYPES(y.scalar_type(), "quantize_tiles", [&] {
+    auto* data = y.mutable_data_ptr<scalar_t>();
+    at::parallel_for(0, area == 0 ? 0 : y.numel() / area, 1, [&](int64_t begin, int64_t end) {
+      std::vector<uint8_t> codes(static_cast<std::size_t>(area));
+      std::vector<uint8_t> scales(
+          static_cast<std::size_t>(shape.scale_rows() * shape.scale_cols()));
+      for (int64_t matrix = begin; matrix < end; ++matrix) {
+        const std::span<scalar_t> values(data + matrix * area, codes.size());
+        numerics::quantize_tiles<scalar_t>(values, shape, codes, scales);
+        numerics::dequantize_tiles<scalar_t>(codes, scales, shape, values);
+      }
+    });
+  });
+  return y;
 }
 
-at::Tensor simulate_blocks(const at::Tensor& x, int64_t block, const BlockFormat& format) {
+at::Tensor simulate_blocks(const at::Tensor& x, int64_t block, BlockFormat format) {
   BALEEN_CHECK(x.dim() >= 1 && block > 0, "dims={} block={}", x.dim(), block);
-  if (x.dim() == 1) {
-    return simulate(x.unsqueeze(0), 1, block, format).squeeze(0);
+  const at::Tensor source = x.detach();
+  if (source.device().is_cpu()) {
+    return straight_through(x, blocks_on_cpu(source, block, format));
   }
-  return simulate(x, 1, block, format);
+  const at::Tensor rows = source.to(at::kFloat).reshape({-1, x.size(-1)});
+  const at::Tensor y = format == BlockFormat::kFp8 ? simulate_tiles_fp8(rows, 1, block)
+                                                   : simulate_tiles_fp4(rows, 1, block);
+  return straight_through(x, y.to(x.scalar_type()).view(x.sizes()));
 }
 
 }  // namespace
 
 at::Tensor quantize_fp8_block(const at::Tensor& x, int64_t block) {
-  return simulate_blocks(x, block, kFp8);
+  return simulate_blocks(x, block, BlockFormat::kFp8);
 }
 
 at::Tensor quantize_fp4_block(const at::Tensor& x, int64_t block) {
-  return simulate_blocks(x, block, kFp4);
+  return simulate_blocks(x, block, BlockFormat::kFp4);
 }
 
 at::Tensor fake_quantize_weight_fp8_128x128(const at::Tensor& weight) {
   BALEEN_CHECK(weight.dim() >= 2, "a weight has at least two dims, not {}", weight.dim());
-  return simulate(weight, 128, 128, kFp8);
+  const at::Tensor source = weight.detach();
+  if (source.device().is_cpu()) {
+    return straight_through(weight, fp8_tiles_on_cpu(source));
+  }
+  return straight_through(
+      weight, simulate_tiles_fp8(source.to(at::kFloat), 128, 128).to(weight.scalar_type()));
 }
 
 at::Tensor fake_quantize_weight_fp4_group32(const at::Tensor& weight) {
-  BALEEN_CHECK(weight.dim() >= 2 && weight.size(-1) % 32 == 0,
+  BALEEN_CHECK(weight.dim() >= 2 && weight.size(-1) % numerics::kFp4Group == 0,
                "an FP4 weight needs an input width that is a multiple of 32, not {}",
                weight.size(-1));
-  return simulate(weight, 1, 32, kFp4);
+  return quantize_fp4_block(weight, numerics::kFp4Group);
 }
 
 at::Tensor fake_quantize_weight(const at::Tensor& weight, LinearFormat format) {

@@ -1,6 +1,6 @@
 #pragma once
 // Quantise-and-dequantise with power-of-two scales ("round-up scale": 2^ceil(log2(amax * f)) taken
-// from the bits of the float32 product). Values are rounded to float first. The result keeps shape
+// from the bits of the float32 product). The result keeps shape
 // and dtype and is exact on every device; the gradient is the identity, without a clamp mask.
 //
 //   at::Tensor kv = ops::quantize_fp8_block(kv_head, 64);

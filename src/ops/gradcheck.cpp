@@ -59,7 +59,9 @@ GradcheckReport gradcheck(const TensorFunction& function,
       const double found = gradient.const_data_ptr<double>()[k];
       const double error = std::abs(found - numeric) / std::max(1.0, std::abs(numeric));
       if (!(error <= report.worst)) {
-        report = {error, fmt::format("input {} element {}: {} against {}", i, k, found, numeric)};
+        report = {error,
+                  "input " + std::to_string(i) + " element " + std::to_string(k) + ": " +
+                      std::to_string(found) + " against " + std::to_string(numeric)};
       }
     }
   }

@@ -10,8 +10,10 @@
 // - The compute dtype is the dtype of the activations, double or float; every floating-point tensor
 // of
 //   a call has it and lies on the same device (CPU or CUDA). Ids and picks are int64, masks bool.
-// - Values "rounded to bf16 / e4m3 / e2m1" stay in the compute dtype and take the rounded value.
-//   Double is rounded through float. The gradient of every rounding is the identity.
+// - Values "rounded to bf16 / e4m3 / e2m1" stay in the compute dtype and take the rounded value. On
+// a GPU
+//   double is rounded through float; the CPU rounds it once. The gradient of every rounding is the
+//   identity.
 // - Operators are pure, differentiable by autograd where a gradient exists, allocate their results,
 //   never wait for a device, may be called from any thread. Sizes of zero are legal.
 // - A wrong shape is a programmer error (BALEEN_CHECK).

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/check.h"
+#include "numerics/bfloat16.h"
 #include "ops/needs_gradient.h"
 
 namespace baleen::ops {
@@ -22,6 +23,16 @@ class StraightThrough : public torch::autograd::Function<StraightThrough> {
   }
 };
 
+/// Rounds once; the cast of ATen goes through float.
+at::Tensor rounded_doubles(const at::Tensor& x) {
+  at::Tensor y = x.clone(at::MemoryFormat::Contiguous);
+  auto* data = y.mutable_data_ptr<double>();
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    data[i] = numerics::round_to_bf16(data[i]);
+  }
+  return y;
+}
+
 }  // namespace
 
 at::Tensor straight_through(const at::Tensor& x, const at::Tensor& value) {
@@ -31,7 +42,11 @@ at::Tensor straight_through(const at::Tensor& x, const at::Tensor& value) {
 }
 
 at::Tensor round_bf16(const at::Tensor& x) {
-  return straight_through(x, x.detach().to(at::kFloat).to(at::kBFloat16).to(x.scalar_type()));
+  const at::Tensor source = x.detach();
+  if (source.device().is_cpu() && source.scalar_type() == at::kDouble) {
+    return straight_through(x, rounded_doubles(source));
+  }
+  return straight_through(x, source.to(at::kFloat).to(at::kBFloat16).to(x.scalar_type()));
 }
 
 at::Tensor store_activation(const at::Tensor& x, const Numerics& numerics) {

@@ -10,7 +10,7 @@
 
 namespace baleen::ops {
 
-/// Nearest bf16, ties to even, through float. Any shape. Gradient: identity.
+/// Nearest bf16, ties to even. Any shape. Gradient: identity.
 at::Tensor round_bf16(const at::Tensor& x);
 
 /// round_bf16 when numerics.round_activations, else x itself.

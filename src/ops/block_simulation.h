@@ -1,0 +1,19 @@
+#pragma once
+// Block simulation as tensor code, for devices without an own kernel: float only, exact, no
+// gradient. fake_quantize.h is what models call; this header exists so that the tensor code is
+// tested on the CPU.
+//
+//   at::Tensor y = simulate_tiles_fp8(x, 1, 128);   // one scale per row and 128 columns
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+namespace baleen::ops {
+
+/// x float [..., rows, cols]; one scale per tile of tile_rows x tile_cols, partial tiles at the
+/// border.
+at::Tensor simulate_tiles_fp8(const at::Tensor& x, int64_t tile_rows, int64_t tile_cols);
+at::Tensor simulate_tiles_fp4(const at::Tensor& x, int64_t tile_rows, int64_t tile_cols);
+
+}  // namespace baleen::ops
