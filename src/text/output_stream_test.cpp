@@ -252,8 +252,8 @@ TEST(OutputStreamLenientTest, CallsThatCannotBeUsedAreDroppedAndCounted) {
 
 TEST(OutputStreamLenientTest, NothingOfACallGoesOutBeforeItIsCertain) {
   for (const std::string& call : {invoke("delete_all", parameter("a", true, "x")),
-                                 invoke("add", "words"),
-                                 std::string("<｜DSML｜invoke name=\"add\">\n")}) {
+                                  invoke("add", "words"),
+                                  std::string("<｜DSML｜invoke name=\"add\">\n")}) {
     EXPECT_TRUE(
         run_every_cut(block(call) + kEos, config_for(false), EndCause::kStop).calls.empty());
   }
