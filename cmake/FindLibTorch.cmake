@@ -11,11 +11,14 @@ if(NOT torch_result EQUAL 0)
                       "or set BALEEN_PYTHON to a Python that has the torch wheel")
 endif()
 set(LibTorch_FOLDER "${torch_folder}")
+file(STRINGS "${torch_folder}/version.py" torch_version_line REGEX "^__version__ = ")
+string(REGEX REPLACE ".*'(.*)'.*" "\\1" LibTorch_VERSION "${torch_version_line}")
 foreach(name IN ITEMS torch_cpu c10 torch_cuda c10_cuda)
   find_library(LibTorch_${name} ${name} PATHS "${torch_folder}/lib" NO_DEFAULT_PATH)
 endforeach()
 include(FindPackageHandleStandardArgs)
-find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_torch_cpu LibTorch_c10)
+find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_torch_cpu LibTorch_c10
+                                  VERSION_VAR LibTorch_VERSION)
 
 add_library(LibTorch::cpu INTERFACE IMPORTED)
 target_include_directories(LibTorch::cpu SYSTEM INTERFACE

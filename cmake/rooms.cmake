@@ -21,7 +21,13 @@ if(BALEEN_WITH_TORCH)
   add_library(torch_pch OBJECT "${CMAKE_BINARY_DIR}/torch_pch.cpp")
   target_link_libraries(torch_pch PRIVATE third_party_torch)
   target_compile_options(torch_pch PRIVATE ${BALEEN_WARNINGS} -fpch-preprocess)
-  target_precompile_headers(torch_pch PRIVATE <ATen/ATen.h> <torch/csrc/autograd/custom_function.h>)
+  set(torch_pch_headers <ATen/ATen.h> <torch/csrc/autograd/custom_function.h>)
+  target_precompile_headers(torch_pch PRIVATE ${torch_pch_headers})
+  # Two compilations of one header differ in bytes, so ccache is told what the header depends on instead:
+  # otherwise no object of a Torch room would be shared between checkouts.
+  file(WRITE "${CMAKE_BINARY_DIR}/CMakeFiles/torch_pch.dir/cmake_pch.hxx.gch.sum"
+       "${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${BALEEN_BUILD_TYPE_UPPER}} "
+       "${BALEEN_CPU_ARCH} ${BALEEN_SANITIZE} ${LibTorch_VERSION} ${torch_pch_headers}\n")
 endif()
 
 function(baleen_torch_target target)
