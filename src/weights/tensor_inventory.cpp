@@ -149,9 +149,10 @@ WeightFormat CheckpointFormat::format_of(ParameterKind kind) const {
     case ParameterKind::kExpertMatrix:
       return experts;
     case ParameterKind::kBf16:
-      return matrices == WeightFormat::kF32 ? WeightFormat::kF32 : WeightFormat::kBf16;
+      return matrices == WeightFormat::kF32 || matrices == WeightFormat::kF64 ? matrices
+                                                                              : WeightFormat::kBf16;
     case ParameterKind::kF32:
-      return WeightFormat::kF32;
+      return matrices == WeightFormat::kF64 ? matrices : WeightFormat::kF32;
     case ParameterKind::kTable:
       return WeightFormat::kI64;
   }

@@ -38,10 +38,10 @@ enum class WeightFormat : uint8_t { kBf16, kF16, kF32, kF64, kFp8, kFp4, kI64, k
 
 const char* weight_format_name(WeightFormat format);  // "bf16", "fp8", ...
 
-/// What a checkpoint as a whole is written in. `f32` turns the kBf16 tensors into F32 too.
+/// What a checkpoint as a whole is written in. Matrices in f32 or f64 take the other tensors along.
 struct CheckpointFormat {
-  WeightFormat matrices = WeightFormat::kFp8;  // kFp8, kBf16, kF32
-  WeightFormat experts = WeightFormat::kFp4;   // kFp4, kFp8, kBf16, kF32
+  WeightFormat matrices = WeightFormat::kFp8;  // kFp8, kBf16, kF32, kF64
+  WeightFormat experts = WeightFormat::kFp4;   // kFp4, kFp8, kBf16, kF32, kF64
 
   WeightFormat format_of(ParameterKind kind) const;
 };
