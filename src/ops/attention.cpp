@@ -7,15 +7,19 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/check.h"
+#include "kernels/sparse_attention/sparse_attention_cpu.h"
 #include "ops/indexer.h"
 #include "ops/needs_gradient.h"
 #include "ops/rounding.h"
 
 namespace baleen::ops {
 namespace {
+
+constexpr int64_t kFewQueries = 4;  // up to here listing rows beats building masks
 
 struct Shape {
   int64_t batch, tokens, heads, width, entries;
@@ -129,6 +133,55 @@ Output forward_pass(const Shape& shape,
   }
   return {outputs.size() == 1 ? outputs[0] : at::cat(outputs, 1),
           sums.size() == 1 ? sums[0] : at::cat(sums, 1)};
+}
+
+/// Few queries on the CPU: the rows that a query sees are listed and given to the kernel.
+at::Tensor forward_few(const Shape& shape,
+                       const at::Tensor& q,
+                       const at::Tensor& raw,
+                       const at::Tensor& entries,
+                       const at::Tensor& picks,
+                       const at::Tensor& sink) {
+  const at::Tensor queries = q.contiguous();
+  const at::Tensor raw_rows = raw.contiguous();
+  const at::Tensor entry_rows = shape.entries > 0 ? entries.contiguous() : at::Tensor();
+  const at::Tensor mask = picks.defined() ? picks.contiguous() : at::Tensor();
+  const at::Tensor sinks = sink.contiguous();
+  at::Tensor o = at::empty_like(queries);
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "sparse_attention", [&] {
+    std::vector<const scalar_t*> rows;
+    std::vector<scalar_t> weights(static_cast<std::size_t>(shape.window + shape.entries));
+    for (int64_t query = 0; query < shape.batch * shape.tokens; ++query) {
+      const int64_t b = query / shape.tokens;
+      const int64_t t = query % shape.tokens;
+      rows.clear();
+      const int64_t own = shape.before + t;
+      const auto* first_raw =
+          raw_rows.const_data_ptr<scalar_t>() + b * raw_rows.size(1) * shape.width;
+      for (int64_t i = std::max<int64_t>(0, own - shape.window + 1); i <= own; ++i) {
+        rows.push_back(first_raw + i * shape.width);
+      }
+      const int64_t seen =
+          std::min(shape.entries, visible_entries(shape.first_position + t, shape.ratio));
+      for (int64_t w = 0; w < seen; ++w) {
+        if (!mask.defined() || mask.const_data_ptr<bool>()[query * shape.entries + w]) {
+          rows.push_back(entry_rows.const_data_ptr<scalar_t>() +
+                         (b * shape.entries + w) * shape.width);
+        }
+      }
+      kernels::sparse_attention_cpu<scalar_t>(
+          {.q = queries.const_data_ptr<scalar_t>() + query * shape.heads * shape.width,
+           .rows = rows.data(),
+           .num_rows = static_cast<int64_t>(rows.size()),
+           .sink = sinks.const_data_ptr<scalar_t>(),
+           .o = o.mutable_data_ptr<scalar_t>() + query * shape.heads * shape.width,
+           .weights = weights.data(),
+           .heads = shape.heads,
+           .width = shape.width,
+           .rounded = shape.rounded});
+    }
+  });
+  return o;
 }
 
 /// Recomputes the probabilities chunk by chunk. Gradients of shared rows are summed over heads
@@ -272,6 +325,10 @@ at::Tensor sparse_attention(const at::Tensor& q,
                             int64_t first_position,
                             const Numerics& numerics) {
   const Shape shape = shape_of(q, rows, first_position, numerics.round_activations);
+  if (q.device().is_cpu() && shape.tokens <= kFewQueries &&
+      !needs_gradient(q, rows.raw, rows.entries, sink)) {
+    return forward_few(shape, q, rows.raw, rows.entries, rows.picks, sink);
+  }
   const at::Tensor o =
       needs_gradient(q, rows.raw, rows.entries, sink)
           ? SparseAttention::apply(

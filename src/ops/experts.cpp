@@ -1,11 +1,15 @@
 #include "ops/experts.h"
 
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
 
 #include "base/check.h"
+#include "kernels/experts/experts_cpu.h"
 #include "ops/linear.h"
 #include "ops/needs_gradient.h"
 #include "ops/rounding.h"
@@ -13,6 +17,7 @@
 namespace baleen::ops {
 namespace {
 
+constexpr int64_t kPerTokenRows = 4;       // up to here products of one row beat gathering
 constexpr int64_t kDenseExpertLimit = 32;  // above it the wasted products outweigh the host's wait
 
 struct Call {
@@ -107,11 +112,54 @@ at::Tensor run_dense(const Call& call,
   return y.sum(0);
 }
 
-ExpertForm chosen_form(ExpertForm form, bool on_gpu, int64_t num_experts) {
-  if (form != ExpertForm::kAuto) {
-    return form;
+/// Rows one by one through the CPU kernel, which reads the chosen experts' weights only.
+at::Tensor run_per_token(const Call& call,
+                         const at::Tensor& x,
+                         const at::Tensor& experts,
+                         const at::Tensor& weights) {
+  const at::Tensor prepared = linear_input(x, call.format, call.numerics).contiguous();
+  const at::Tensor ids = experts.contiguous();
+  const at::Tensor row_weights = weights.contiguous();
+  const at::Tensor w1 = call.weights.w1.contiguous();
+  const at::Tensor w3 = call.weights.w3.contiguous();
+  const at::Tensor w2 = call.weights.w2.contiguous();
+  at::Tensor y = at::empty_like(prepared);
+  const int64_t slots = ids.size(1);
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "experts", [&] {
+    kernels::ExpertsArgs<scalar_t> args{
+        .w1 = w1.const_data_ptr<scalar_t>(),
+        .w3 = w3.const_data_ptr<scalar_t>(),
+        .w2 = w2.const_data_ptr<scalar_t>(),
+        .slots = slots,
+        .width = x.size(1),
+        .hidden = w1.size(1),
+        .num_experts = w1.size(0),
+        .limit = call.limit.value_or(std::numeric_limits<double>::infinity()),
+        .weight_before_w2 = call.weight_first(),
+        .quantised = call.format != LinearFormat::kPlain &&
+                     call.numerics.linear_activation == LinearActivation::kFp8,
+        .rounded = call.numerics.round_activations};
+    at::parallel_for(0, x.size(0), 1, [&](int64_t begin, int64_t end) {
+      kernels::ExpertsArgs<scalar_t> one = args;
+      std::vector<scalar_t> scratch(static_cast<std::size_t>(2 * args.hidden + args.width));
+      one.scratch = scratch.data();
+      for (int64_t row = begin; row < end; ++row) {
+        one.x = prepared.const_data_ptr<scalar_t>() + row * args.width;
+        one.experts = ids.const_data_ptr<int64_t>() + row * slots;
+        one.weights = row_weights.const_data_ptr<scalar_t>() + row * slots;
+        one.y = y.mutable_data_ptr<scalar_t>() + row * args.width;
+        kernels::experts_cpu(one);
+      }
+    });
+  });
+  return y;
+}
+
+ExpertForm automatic_form(const at::Tensor& x, bool gradients, int64_t num_experts) {
+  if (!x.device().is_cpu()) {
+    return num_experts <= kDenseExpertLimit ? ExpertForm::kDense : ExpertForm::kGrouped;
   }
-  return on_gpu && num_experts <= kDenseExpertLimit ? ExpertForm::kDense : ExpertForm::kGrouped;
+  return !gradients && x.size(0) <= kPerTokenRows ? ExpertForm::kPerToken : ExpertForm::kGrouped;
 }
 
 }  // namespace
@@ -156,12 +204,16 @@ at::Tensor routed_experts(const at::Tensor& x,
     return at::zeros_like(x);
   }
   const Call call{expert_weights, format, limit, numerics};
-  switch (chosen_form(form, x.is_cuda(), expert_weights.w1.size(0))) {
-    case ExpertForm::kDense:
-      return run_dense(call, x, experts, weights);
-    default:
-      return run_grouped(call, x, experts, weights);
+  const bool gradients =
+      needs_gradient(x, weights, expert_weights.w1, expert_weights.w3, expert_weights.w2);
+  const ExpertForm chosen =
+      form == ExpertForm::kAuto ? automatic_form(x, gradients, expert_weights.w1.size(0)) : form;
+  if (chosen == ExpertForm::kPerToken) {
+    BALEEN_CHECK(x.device().is_cpu() && !gradients, "the per-token form is for CPU inference");
+    return run_per_token(call, x, experts, weights);
   }
+  return chosen == ExpertForm::kDense ? run_dense(call, x, experts, weights)
+                                      : run_grouped(call, x, experts, weights);
 }
 
 }  // namespace baleen::ops

@@ -38,17 +38,18 @@ struct ExpertWeights {
 /// How the routed experts are run. All forms give the same values up to summation order inside a
 /// product.
 enum class ExpertForm : uint8_t {
-  kAuto,     // kDense on a GPU or with gradients and few experts, kPerToken for few rows, else
-             // kGrouped
+  kAuto,     // CPU: kPerToken for few rows without gradients, else kGrouped; GPU: kDense for few
+             // experts
   kDense,    // every expert on every row, batched; no device synchronisation
   kGrouped,  // rows gathered per expert; reads the counts on the host
-  kPerToken  // rows walked one by one on the CPU; no gradients
+  kPerToken  // CPU only, no gradients: rows one by one, reading the chosen experts' weights only
 };
 
 /// x [N, H], experts int64 [N, k], weights [N, k] -> [N, H]: the sum over the slots of a row, in
 /// ascending expert id, unrounded (the caller adds the shared expert, then rounds). A repeated
-/// expert counts once per slot. The route weight multiplies the hidden vector before w2, or the
-/// output after it, as numerics.routing_weight says.
+/// expert counts once per slot (kDense adds the weights of its slots before it rounds). The route
+/// weight multiplies the hidden vector before w2, or the output after it, as
+/// numerics.routing_weight says.
 at::Tensor routed_experts(const at::Tensor& x,
                           const at::Tensor& experts,
                           const at::Tensor& weights,

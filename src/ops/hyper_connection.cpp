@@ -3,12 +3,18 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
 
 #include "base/check.h"
+#include "kernels/hyper_connection/hyper_connection_cpu.h"
+#include "ops/needs_gradient.h"
 #include "ops/rounding.h"
 
 namespace baleen::ops {
 namespace {
+
+constexpr int64_t kTokenGrain = 16;  // tokens per task on the CPU
 
 /// The mixing product m = (fn x) rho over all streams of a token, with m * scale + base; `scale` is
 /// spread over the numbers that share it.
@@ -31,11 +37,9 @@ std::vector<int64_t> leading_sizes(const at::Tensor& streams) {
   return sizes;
 }
 
-at::Tensor with_leading(const at::Tensor& x,
-                        std::vector<int64_t> leading,
-                        at::IntArrayRef trailing) {
+std::vector<int64_t> with_trailing(std::vector<int64_t> leading, at::IntArrayRef trailing) {
   leading.insert(leading.end(), trailing.begin(), trailing.end());
-  return x.reshape(leading);
+  return leading;
 }
 
 void check_weights(const at::Tensor& streams,
@@ -55,6 +59,107 @@ void check_weights(const at::Tensor& streams,
                weights.scale.numel());
 }
 
+bool on_cpu_without_gradient(const at::Tensor& streams, const HcWeights& weights) {
+  return streams.device().is_cpu() &&
+         !needs_gradient(streams, weights.fn, weights.base, weights.scale);
+}
+
+/// Contiguous copies where needed, and the pointers into them.
+struct CpuMix {
+  at::Tensor streams, fn, base, scale;
+
+  CpuMix(const at::Tensor& x, const HcWeights& weights)
+      : streams(x.contiguous()),
+        fn(weights.fn.contiguous()),
+        base(weights.base.contiguous()),
+        scale(weights.scale.contiguous()) {}
+
+  template <class T>
+  kernels::HcMixArgs<T> args(const HcConfig& config, const Numerics& numerics) const {
+    const int64_t n = streams.size(-2);
+    const int64_t width = streams.size(-1);
+    return {.streams = streams.const_data_ptr<T>(),
+            .fn = fn.const_data_ptr<T>(),
+            .base = base.const_data_ptr<T>(),
+            .scale = scale.const_data_ptr<T>(),
+            .tokens = streams.numel() / (n * width),
+            .num_streams = n,
+            .width = width,
+            .rms_norm_eps = config.rms_norm_eps,
+            .hc_eps = config.hc_eps,
+            .sinkhorn_iters = config.sinkhorn_iters,
+            .rounded = numerics.round_activations};
+  }
+};
+
+HcMix hc_pre_on_cpu(const at::Tensor& streams,
+                    const HcWeights& weights,
+                    const HcConfig& config,
+                    const Numerics& numerics) {
+  const int64_t n = streams.size(-2);
+  const std::vector<int64_t> leading = leading_sizes(streams);
+  const CpuMix mix(streams, weights);
+  HcMix out{at::empty(with_trailing(leading, {streams.size(-1)}), streams.options()),
+            at::empty(with_trailing(leading, {n}), streams.options()),
+            at::empty(with_trailing(leading, {n, n}), streams.options())};
+  AT_DISPATCH_FLOATING_TYPES(streams.scalar_type(), "hc_pre", [&] {
+    const auto all = mix.args<scalar_t>(config, numerics);
+    at::parallel_for(0, all.tokens, kTokenGrain, [&](int64_t begin, int64_t end) {
+      auto some = all;
+      some.tokens = end - begin;
+      some.streams += begin * n * all.width;
+      some.y = out.y.mutable_data_ptr<scalar_t>() + begin * all.width;
+      some.post = out.post.mutable_data_ptr<scalar_t>() + begin * n;
+      some.comb = out.comb.mutable_data_ptr<scalar_t>() + begin * n * n;
+      kernels::hc_pre_cpu(some);
+    });
+  });
+  return out;
+}
+
+at::Tensor hc_head_on_cpu(const at::Tensor& streams,
+                          const HcWeights& weights,
+                          const HcConfig& config,
+                          const Numerics& numerics) {
+  const CpuMix mix(streams, weights);
+  at::Tensor h =
+      at::empty(with_trailing(leading_sizes(streams), {streams.size(-1)}), streams.options());
+  AT_DISPATCH_FLOATING_TYPES(streams.scalar_type(), "hc_head", [&] {
+    auto args = mix.args<scalar_t>(config, numerics);
+    args.y = h.mutable_data_ptr<scalar_t>();
+    kernels::hc_head_cpu(args);
+  });
+  return h;
+}
+
+at::Tensor hc_post_on_cpu(const at::Tensor& y,
+                          const at::Tensor& streams,
+                          const at::Tensor& post,
+                          const at::Tensor& comb,
+                          const Numerics& numerics) {
+  const at::Tensor sub = y.contiguous();
+  const at::Tensor x = streams.contiguous();
+  const at::Tensor weights = post.contiguous();
+  const at::Tensor matrix = comb.contiguous();
+  at::Tensor out = at::empty_like(x);
+  const int64_t n = x.size(-2);
+  const int64_t width = x.size(-1);
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "hc_post", [&] {
+    at::parallel_for(0, x.numel() / (n * width), kTokenGrain, [&](int64_t begin, int64_t end) {
+      kernels::hc_post_cpu<scalar_t>({.y = sub.const_data_ptr<scalar_t>() + begin * width,
+                                      .streams = x.const_data_ptr<scalar_t>() + begin * n * width,
+                                      .post = weights.const_data_ptr<scalar_t>() + begin * n,
+                                      .comb = matrix.const_data_ptr<scalar_t>() + begin * n * n,
+                                      .out = out.mutable_data_ptr<scalar_t>() + begin * n * width,
+                                      .tokens = end - begin,
+                                      .num_streams = n,
+                                      .width = width,
+                                      .rounded = numerics.round_activations});
+    });
+  });
+  return out;
+}
+
 }  // namespace
 
 HcMix hc_pre(const at::Tensor& streams,
@@ -64,6 +169,9 @@ HcMix hc_pre(const at::Tensor& streams,
   const int64_t n = streams.size(-2);
   const int64_t width = streams.size(-1);
   check_weights(streams, weights, (2 + n) * n, 3);
+  if (on_cpu_without_gradient(streams, weights)) {
+    return hc_pre_on_cpu(streams, weights, config, numerics);
+  }
   const at::Tensor flat = streams.reshape({-1, n * width});
   const at::Tensor scale = at::cat({weights.scale.narrow(0, 0, 1).expand({n}),
                                     weights.scale.narrow(0, 1, 1).expand({n}),
@@ -75,9 +183,9 @@ HcMix hc_pre(const at::Tensor& streams,
       mix.narrow(1, 2 * n, n * n).reshape({-1, n, n}), config.hc_eps, config.sinkhorn_iters);
   const at::Tensor y = weighted_sum(pre, flat.view({-1, n, width}));
   const std::vector<int64_t> leading = leading_sizes(streams);
-  return {store_activation(with_leading(y, leading, {width}), numerics),
-          with_leading(post, leading, {n}),
-          with_leading(comb, leading, {n, n})};
+  return {store_activation(y.reshape(with_trailing(leading, {width})), numerics),
+          post.reshape(with_trailing(leading, {n})),
+          comb.reshape(with_trailing(leading, {n, n}))};
 }
 
 at::Tensor hc_post(const at::Tensor& y,
@@ -94,6 +202,9 @@ at::Tensor hc_post(const at::Tensor& y,
       width,
       y.size(-1),
       post.size(-1));
+  if (streams.device().is_cpu() && !needs_gradient(y, streams, post, comb)) {
+    return hc_post_on_cpu(y, streams, post, comb, numerics);
+  }
   const at::Tensor kept =
       at::bmm(comb.reshape({-1, n, n}).transpose(1, 2), streams.reshape({-1, n, width}));
   const at::Tensor out = at::addcmul(kept, post.reshape({-1, n, 1}), y.reshape({-1, 1, width}));
@@ -107,11 +218,14 @@ at::Tensor hc_head(const at::Tensor& streams,
   const int64_t n = streams.size(-2);
   const int64_t width = streams.size(-1);
   check_weights(streams, weights, n, 1);
+  if (on_cpu_without_gradient(streams, weights)) {
+    return hc_head_on_cpu(streams, weights, config, numerics);
+  }
   const at::Tensor flat = streams.reshape({-1, n * width});
   const at::Tensor pre =
       mixed(flat, weights, weights.scale, config.rms_norm_eps).sigmoid() + config.hc_eps;
   const at::Tensor h = weighted_sum(pre, flat.view({-1, n, width}));
-  return store_activation(with_leading(h, leading_sizes(streams), {width}), numerics);
+  return store_activation(h.reshape(with_trailing(leading_sizes(streams), {width})), numerics);
 }
 
 }  // namespace baleen::ops
