@@ -30,6 +30,10 @@ baleen_third_party(prometheus LINK prometheus-cpp::core)
 baleen_third_party(boost_json LINK Boost::json)
 baleen_third_party(boost_net LINK Boost::headers Boost::url OpenSSL::SSL OpenSSL::Crypto Threads::Threads
                    DEFINE BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION)
+if(BALEEN_SANITIZE MATCHES "thread")
+  # The thread sanitizer does not know fences; Asio's queues are ordered by their mutexes anyway.
+  target_compile_definitions(third_party_boost_net INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
+endif()
 baleen_third_party(openssl LINK OpenSSL::SSL OpenSSL::Crypto)
 baleen_third_party(pcre2 LINK ${BALEEN_PCRE2} DEFINE PCRE2_CODE_UNIT_WIDTH=8)
 baleen_third_party(utf8proc LINK ${BALEEN_UTF8PROC} DEFINE UTF8PROC_STATIC)

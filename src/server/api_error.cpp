@@ -1,0 +1,94 @@
+#include "server/api_error.h"
+
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+namespace baleen::server {
+namespace {
+
+namespace json = boost::json;
+
+constexpr const char* kRetryAfterSeconds = "1";
+
+const char* error_type(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 500:
+      return "server_error";
+    case 503:
+      return "service_unavailable";
+    default:
+      return "invalid_request_error";
+  }
+}
+
+std::string body_of(int http_status,
+                    const std::string& message,
+                    const std::string& param,
+                    const std::string& code) {
+  const auto or_null = [](const std::string& text) {
+    return text.empty() ? json::value(nullptr) : json::value(text);
+  };
+  const json::object error{{"message", message},
+                           {"type", error_type(http_status)},
+                           {"param", or_null(param)},
+                           {"code", or_null(code)}};
+  return json::serialize(json::object{{"error", error}});
+}
+
+}  // namespace
+
+int http_status_of(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk:
+      return 200;
+    case StatusCode::kInvalidArgument:
+      return 400;
+    case StatusCode::kUnauthenticated:
+      return 401;
+    case StatusCode::kPermissionDenied:
+      return 403;
+    case StatusCode::kNotFound:
+      return 404;
+    case StatusCode::kTooLarge:
+      return 413;
+    case StatusCode::kResourceExhausted:
+      return 429;
+    case StatusCode::kCancelled:
+    case StatusCode::kUnavailable:
+      return 503;
+    case StatusCode::kInternal:
+      return 500;
+  }
+  return 500;
+}
+
+std::string error_body(const Status& status) {
+  return body_of(http_status_of(status.code), status.message, status.param, status.api_code);
+}
+
+http::Response error_response(const Status& status) {
+  http::Response response = http::Response::json(http_status_of(status.code), error_body(status));
+  if (response.status == 429 || response.status == 503) {
+    response.headers.add("Retry-After", kRetryAfterSeconds);
+  }
+  if (response.status == 401) {
+    response.headers.add("WWW-Authenticate", "Bearer");
+  }
+  return response;
+}
+
+http::Response http_error_page(int http_status, const std::string& message) {
+  return http::Response::json(http_status, body_of(http_status, message, {}, {}));
+}
+
+}  // namespace baleen::server

@@ -1,0 +1,153 @@
+#include "server/generation_fields.h"
+
+#include <charconv>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/json_input.h"
+
+namespace baleen::server {
+namespace {
+
+constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+
+void read_float(FieldReader& fields, std::string_view name, float& out) {
+  if (const auto number = fields.number(name)) {
+    out = static_cast<float>(*number);
+  }
+}
+
+/// Any integer of 64 bits, signed or not; negative ones wrap.
+void read_seed(FieldReader& fields, engine::SamplingConfig& sampling) {
+  const json::value* value = fields.value("seed");
+  if (value == nullptr) {
+    return;
+  }
+  if (value->is_uint64()) {
+    sampling.seed = value->get_uint64();
+  } else if (const auto seed = fields.integer("seed")) {
+    sampling.seed = static_cast<uint64_t>(*seed);
+  }
+}
+
+void read_logit_bias(FieldReader& fields, engine::SamplingConfig& sampling) {
+  const json::object* biases = fields.object("logit_bias");
+  if (biases == nullptr) {
+    return;
+  }
+  const std::string path = fields.path_of("logit_bias");
+  for (const auto& member : *biases) {
+    const std::string_view key(member.key().data(), member.key().size());
+    int32_t id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0) {
+      fields.fail("logit_bias", fmt::format("keys must be token ids, got \"{}\"", key));
+      return;
+    }
+    if (!member.value().is_number()) {
+      fields.fail(child_path("logit_bias", key),
+                  fmt::format("must be a number, is {}", json_kind_name(member.value())));
+      return;
+    }
+    const double bias = member.value().to_number<double>();
+    if (!(bias >= -100.0 && bias <= 100.0)) {
+      fields.fail(child_path("logit_bias", key), "must be in -100 .. 100");
+      return;
+    }
+    sampling.logit_bias.emplace_back(id, static_cast<float>(bias));
+  }
+}
+
+void read_stops(FieldReader& fields, engine::GenerationRequest& request) {
+  if (auto stops = fields.string_list("stop")) {
+    if (stops->size() > kMaxStopStrings) {
+      fields.fail("stop",
+                  fmt::format("at most {} strings, got {}", kMaxStopStrings, stops->size()));
+    }
+    for (const std::string& stop : *stops) {
+      if (stop.empty()) {
+        fields.fail("stop", "a stop string must not be empty");
+      }
+    }
+    request.output.stop = std::move(*stops);
+  }
+  request.output.stop_in_reasoning = fields.boolean("stop_in_reasoning").value_or(false);
+  request.output.include_stop = fields.boolean("no_stop_trim").value_or(false);
+  if (auto ids = fields.integer_list("stop_token_ids", 0, kMaxInt32)) {
+    request.stop_token_ids = std::move(*ids);
+  }
+  request.ignore_eos = fields.boolean("ignore_eos").value_or(false);
+  request.min_new_tokens =
+      static_cast<int32_t>(fields.integer("min_tokens", 0, kMaxInt32).value_or(0));
+}
+
+void read_streaming(FieldReader& fields, GenerationFields& out) {
+  out.stream = fields.boolean("stream").value_or(false);
+  const json::object* options = fields.object("stream_options");
+  if (options == nullptr) {
+    return;
+  }
+  if (!out.stream) {
+    fields.fail("stream_options", "needs stream: true");
+    return;
+  }
+  FieldReader inner(*options, fields.path_of("stream_options"), fields.status());
+  out.include_usage = inner.boolean("include_usage").value_or(false);
+  out.continuous_usage = inner.boolean("continuous_usage_stats").value_or(false);
+  inner.finish();
+}
+
+}  // namespace
+
+GenerationFields read_generation_fields(FieldReader& fields) {
+  GenerationFields out;
+  engine::SamplingConfig& sampling = out.request.sampling;
+  fields.require("model");
+  out.model = fields.string("model").value_or("");
+  out.n = static_cast<int32_t>(fields.integer("n", 1, kMaxChoices).value_or(1));
+  read_float(fields, "temperature", sampling.temperature);
+  read_float(fields, "top_p", sampling.top_p);
+  read_float(fields, "min_p", sampling.min_p);
+  read_float(fields, "frequency_penalty", sampling.frequency_penalty);
+  read_float(fields, "presence_penalty", sampling.presence_penalty);
+  read_float(fields, "repetition_penalty", sampling.repetition_penalty);
+  sampling.top_k = static_cast<int32_t>(fields.integer("top_k", -1, kMaxInt32).value_or(-1));
+  read_seed(fields, sampling);
+  read_logit_bias(fields, sampling);
+  read_stops(fields, out.request);
+  read_streaming(fields, out);
+
+  fields.ignore({"user", "metadata", "safety_identifier", "prompt_cache_key"});
+  fields.only("store", false);
+  if (const auto tier = fields.string("service_tier");
+      tier && *tier != "auto" && *tier != "default") {
+    fields.fail("service_tier",
+                fmt::format("\"{}\" is not supported; accepted: \"auto\", \"default\"", *tier));
+  }
+  fields.not_supported({"regex",
+                        "ebnf",
+                        "stop_regex",
+                        "return_hidden_states",
+                        "return_routed_experts",
+                        "return_indexer_topk",
+                        "return_cached_tokens_details",
+                        "return_token_ids",
+                        "return_meta_info",
+                        "rid",
+                        "extra_key",
+                        "cache_salt",
+                        "priority",
+                        "session_params",
+                        "bootstrap_host",
+                        "bootstrap_port",
+                        "bootstrap_room",
+                        "data_parallel_rank",
+                        "routed_dp_rank",
+                        "custom_logit_processor",
+                        "custom_params"});
+  return out;
+}
+
+}  // namespace baleen::server

@@ -1,0 +1,34 @@
+#pragma once
+// All settings of the API server. Filled once by the program from flags, then only read.
+//
+//   ServerConfig config;
+//   config.http.port = 0;
+//   config.validate();
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "http/server.h"
+#include "text/output_stream.h"
+
+namespace baleen::server {
+
+struct ServerConfig {
+  http::ServerConfig http;
+  std::string model_name;  // what /v1/models shows and requests name
+  std::string model_path;  // "root" of the model card
+  std::string api_key;     // empty: no key is asked for
+  bool default_thinking = false;
+  text::ChatProfile chat_profile = text::ChatProfile::kV4;
+  std::chrono::milliseconds drain_timeout{30'000};  // for requests in progress at shutdown
+
+  void validate() const;  // throws ConfigError
+};
+
+/// v4, v4-0731, v4.1: as flags and the model card write it.
+const char* chat_profile_name(text::ChatProfile profile);
+std::optional<text::ChatProfile> parse_chat_profile(std::string_view name);
+
+}  // namespace baleen::server
