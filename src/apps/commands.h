@@ -7,6 +7,9 @@
 
 namespace baleen::apps {
 
+void add_convert(CLI::App& app);
+void add_plan(CLI::App& app);
+void add_synth(CLI::App& app);
 void add_version(CLI::App& app);
 
 }  // namespace baleen::apps

@@ -1,0 +1,73 @@
+#include <cstdio>
+#include <memory>
+
+#include "apps/commands.h"
+#include "apps/model_source.h"
+#include "apps/plan_report.h"
+#include "weights/json_text.h"
+
+namespace baleen::apps {
+namespace {
+
+struct PlanFlags {
+  std::string config = "flash";
+  std::string format = "fp4";
+  std::string index = "fp8";
+  double memory_gib = 0.0;  // 0: not given
+  bool no_drafts = false;
+  bool json = false;
+  PlanRequest request;
+};
+
+void run(const PlanFlags& flags) {
+  const ModelConfig config = config_from(flags.config);
+  PlanRequest request = flags.request;
+  request.format = format_from(flags.format);
+  request.cache_formats.index =
+      flags.index == "fp4" ? cache::IndexFormat::kFp4 : cache::IndexFormat::kFp8;
+  request.options.drafts = !flags.no_drafts && config.num_nextn_predict_layers > 0;
+  if (flags.memory_gib > 0) {
+    request.memory_gib = flags.memory_gib;
+  }
+  const PlanReport report = make_plan(config, request);
+  const std::string text =
+      flags.json ? weights::json_object_text(plan_json(report)) : plan_text(report);
+  std::fputs(text.c_str(), stdout);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  auto flags = std::make_shared<PlanFlags>();  // shared with the callback
+  CLI::App* command = app.add_subcommand(
+      "plan", "Print what a model needs and what fits, without loading it and without a GPU");
+  command->add_option("--config",
+                      flags->config,
+                      "flash, pro, flash-4layer, tiny, toy, or a config.json or its folder");
+  command->add_option("--format", flags->format, "Weights: fp4 is the published form")
+      ->check(CLI::IsMember(format_names()));
+  command->add_option("--index-format", flags->index, "Index keys in the cache")
+      ->check(CLI::IsMember({"fp8", "fp4"}));
+  command->add_option("--ranks", flags->request.num_ranks, "Tensor-parallel ranks")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--memory-gib",
+                   flags->memory_gib,
+                   "Memory of one rank for weights and cache, in GiB (0: do not fit a cache)")
+      ->check(CLI::NonNegativeNumber);
+  cache::CachePlanOptions& options = flags->request.options;
+  command->add_option(
+      "--max-running-requests", options.max_running_requests, "Requests that run at once");
+  command->add_option("--chunk-tokens", options.chunk_tokens, "Tokens of one prefill step");
+  command->add_option("--swa-full-tokens-ratio",
+                      options.swa_full_tokens_ratio,
+                      "Window pages kept per page of the compressed pools");
+  command->add_option("--checkpoint-memory-fraction",
+                      options.checkpoint_memory_fraction,
+                      "Share of the cache memory for resume points");
+  command->add_flag("--no-drafts", flags->no_drafts, "Without speculation: shorter rings");
+  command->add_flag("--json", flags->json, "Print JSON");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace baleen::apps

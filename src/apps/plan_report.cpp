@@ -1,0 +1,182 @@
+#include "apps/plan_report.h"
+
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "weights/shard_bytes.h"
+
+namespace baleen::apps {
+namespace {
+
+constexpr double kGib = 1073741824.0;
+
+double gib(int64_t bytes) {
+  return static_cast<double>(bytes) / kGib;
+}
+
+std::vector<std::pair<const char*, int64_t>> terms_of(const cache::CacheBytes& bytes) {
+  return {{"c4", bytes.c4},
+          {"indexer", bytes.indexer},
+          {"c128", bytes.c128},
+          {"swa", bytes.swa},
+          {"c4_state", bytes.c4_state},
+          {"indexer_state", bytes.indexer_state},
+          {"c128_state", bytes.c128_state},
+          {"checkpoints", bytes.checkpoints},
+          {"open_groups", bytes.open_groups}};
+}
+
+std::vector<std::pair<const char*, int64_t>> counts_of(const cache::CacheSizes& sizes) {
+  return {{"tokens", sizes.tokens()},
+          {"full_pages", sizes.full_pages},
+          {"swa_pages", sizes.swa_pages},
+          {"request_slots", sizes.request_slots},
+          {"checkpoint_slots", sizes.checkpoint_slots},
+          {"open_group_blocks", sizes.open_group_blocks},
+          {"c4_ring_rows", sizes.c4_ring_rows},
+          {"c128_ring_rows", sizes.c128_ring_rows}};
+}
+
+}  // namespace
+
+PlanReport make_plan(const ModelConfig& config, const PlanRequest& request) {
+  PlanReport report;
+  for (const weights::TensorSpec& tensor : weights::stored_tensors(config, request.format)) {
+    for (PlanReport::Stored* sum :
+         {&report.weights, &report.weights_by_type[weights::dtype_name(tensor.dtype)]}) {
+      ++sum->tensors;
+      sum->bytes += tensor.num_bytes();
+    }
+  }
+  report.rank_weight_bytes = weights::rank_bytes(config, request.format, request.num_ranks);
+  report.shape = cache::cache_shape(config, request.cache_formats);
+  report.retained = cache::retained_bytes_per_token(report.shape);
+  const bool drafts = request.options.drafts;
+  report.live_page =
+      cache::live_page_bytes(report.shape, (drafts ? 4 : 2) * report.shape.c4_ratio, 0);
+  if (request.memory_gib) {
+    const auto memory = static_cast<int64_t>(*request.memory_gib * kGib);
+    if (memory <= report.rank_weight_bytes) {
+      throw ConfigError(
+          fmt::format("memory: the weights of one rank take {:.2f} GiB, only {:.2f} GiB are there",
+                      gib(report.rank_weight_bytes),
+                      *request.memory_gib));
+    }
+    report.sizes =
+        cache::fit_cache(report.shape, memory - report.rank_weight_bytes, request.options);
+    report.bytes = cache::cache_bytes(report.shape, *report.sizes);
+  }
+  return report;
+}
+
+std::string plan_text(const PlanReport& report) {
+  std::string text;
+  auto out = std::back_inserter(text);
+  fmt::format_to(out, "weights\n");
+  for (const auto& [type, stored] : report.weights_by_type) {
+    fmt::format_to(out,
+                   "  {:<14}{:>16} bytes {:>10.2f} GiB {:>8} tensors\n",
+                   type,
+                   stored.bytes,
+                   gib(stored.bytes),
+                   stored.tensors);
+  }
+  fmt::format_to(out,
+                 "  {:<14}{:>16} bytes {:>10.2f} GiB {:>8} tensors\n  {:<14}{:>16} bytes {:>10.2f} "
+                 "GiB\n",
+                 "total",
+                 report.weights.bytes,
+                 gib(report.weights.bytes),
+                 report.weights.tensors,
+                 "one rank",
+                 report.rank_weight_bytes,
+                 gib(report.rank_weight_bytes));
+  const cache::RetainedBytes& retained = report.retained;
+  fmt::format_to(out, "cache, bytes kept per token\n");
+  for (const auto& [name, bytes] : {std::pair{"c4", retained.c4},
+                                    std::pair{"c128", retained.c128},
+                                    std::pair{"indexer", retained.indexer},
+                                    std::pair{"total", retained.total()}}) {
+    fmt::format_to(out, "  {:<14}{:>16.1f}\n", name, bytes);
+  }
+  if (retained.total() > 0) {
+    fmt::format_to(out,
+                   "  {:<14}{:>16.0f}\n  {:<14}{:>16.2f} GiB\n",
+                   "tokens per GiB",
+                   retained.tokens_per_gib(),
+                   "1 M tokens",
+                   retained.total() * 1048576 / kGib);
+  }
+  fmt::format_to(
+      out,
+      "cache, state\n  {:<14}{:>16} bytes (256 tokens, all layers)\n"
+      "  {:<14}{:>16} bytes (nested in it)\n  {:<14}{:>16} bytes\n  {:<14}{:>16} bytes\n",
+      "window page",
+      report.live_page.window,
+      "c4 rings",
+      report.live_page.c4_rings,
+      "checkpoint",
+      report.shape.checkpoint_slot_bytes(),
+      "open group",
+      report.shape.open_group_block_bytes());
+  if (report.sizes) {
+    fmt::format_to(out, "what fits\n");
+    for (const auto& [name, count] : counts_of(*report.sizes)) {
+      fmt::format_to(out, "  {:<18}{:>14}\n", name, count);
+    }
+    fmt::format_to(out, "cache memory\n");
+    for (const auto& [name, bytes] : terms_of(report.bytes)) {
+      fmt::format_to(out, "  {:<14}{:>16} bytes {:>10.2f} GiB\n", name, bytes, gib(bytes));
+    }
+    fmt::format_to(out,
+                   "  {:<14}{:>16} bytes {:>10.2f} GiB\n",
+                   "total",
+                   report.bytes.total(),
+                   gib(report.bytes.total()));
+  }
+  return text;
+}
+
+boost::json::object plan_json(const PlanReport& report) {
+  boost::json::object by_type;
+  for (const auto& [type, stored] : report.weights_by_type) {
+    by_type[type] = {{"tensors", stored.tensors}, {"bytes", stored.bytes}};
+  }
+  boost::json::object json = {{"weights",
+                               {{"by_type", std::move(by_type)},
+                                {"tensors", report.weights.tensors},
+                                {"bytes", report.weights.bytes},
+                                {"rank_bytes", report.rank_weight_bytes}}},
+                              {"cache_bytes_per_token",
+                               {{"c4", report.retained.c4},
+                                {"c128", report.retained.c128},
+                                {"indexer", report.retained.indexer},
+                                {"total", report.retained.total()}}},
+                              {"window_page_bytes", report.live_page.window},
+                              {"c4_ring_bytes_per_window_page", report.live_page.c4_rings},
+                              {"checkpoint_slot_bytes", report.shape.checkpoint_slot_bytes()},
+                              {"open_group_block_bytes", report.shape.open_group_block_bytes()}};
+  if (report.retained.total() > 0) {
+    json["tokens_per_gib"] = report.retained.tokens_per_gib();
+  }
+  if (report.sizes) {
+    boost::json::object counts;
+    for (const auto& [name, count] : counts_of(*report.sizes)) {
+      counts[name] = count;
+    }
+    boost::json::object bytes;
+    for (const auto& [name, term] : terms_of(report.bytes)) {
+      bytes[name] = term;
+    }
+    bytes["total"] = report.bytes.total();
+    json["fits"] = std::move(counts);
+    json["cache_bytes"] = std::move(bytes);
+  }
+  return json;
+}
+
+}  // namespace baleen::apps

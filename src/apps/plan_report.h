@@ -1,0 +1,46 @@
+#pragma once
+// What `plan` knows of a model: weights by type, cache bytes per token, and what fits into memory.
+// Pure arithmetic on the config; no device, no checkpoint data.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include <boost/json.hpp>
+
+#include "base/model_config.h"
+#include "cache/memory_plan.h"
+#include "weights/tensor_inventory.h"
+
+namespace baleen::apps {
+
+struct PlanRequest {
+  weights::CheckpointFormat format;
+  cache::CacheFormats cache_formats;
+  cache::CachePlanOptions options;
+  int64_t num_ranks = 1;             // tensor-parallel ranks
+  std::optional<double> memory_gib;  // of one rank, for weights and cache together
+};
+
+struct PlanReport {
+  struct Stored {
+    int64_t tensors = 0;
+    int64_t bytes = 0;
+  };
+  std::map<std::string, Stored> weights_by_type;
+  Stored weights;
+  int64_t rank_weight_bytes = 0;
+  cache::CacheShape shape;
+  cache::RetainedBytes retained;
+  cache::LivePageBytes live_page;
+  std::optional<cache::CacheSizes> sizes;  // where memory was given
+  cache::CacheBytes bytes;                 // of these sizes
+};
+
+/// Throws ConfigError when the memory does not hold weights and the smallest cache.
+PlanReport make_plan(const ModelConfig& config, const PlanRequest& request);
+std::string plan_text(const PlanReport& report);
+boost::json::object plan_json(const PlanReport& report);
+
+}  // namespace baleen::apps
