@@ -1,0 +1,206 @@
+#include "runner/model_executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace baleen::runner {
+namespace {
+
+bool wants_prompt_scores(const engine::BatchRow& row) {
+  return row.input_logprobs_from >= 0;
+}
+
+bool has_penalties(const engine::SamplingRow& sampling) {
+  return sampling.frequency_penalty != 0.0F || sampling.presence_penalty != 0.0F ||
+         sampling.repetition_penalty != 1.0F;
+}
+
+kernels::SamplingParams sampling_params(const engine::SamplingRow& row, int64_t position) {
+  kernels::SamplingParams params;
+  params.temperature = row.temperature;
+  params.top_k = row.top_k;
+  params.top_p = row.top_p;
+  params.min_p = row.min_p;
+  params.frequency_penalty = row.frequency_penalty;
+  params.presence_penalty = row.presence_penalty;
+  params.repetition_penalty = row.repetition_penalty;
+  params.seed = row.seed;
+  params.sample_index = row.sample_index;
+  params.position = position;
+  params.logit_bias = row.logit_bias;
+  params.forbidden_ids = row.forbidden_ids;
+  params.forced_id = row.forced_id;
+  params.want_logprob = row.want_logprobs;
+  params.top_logprobs = row.want_logprobs ? row.top_logprobs : 0;
+  return params;
+}
+
+}  // namespace
+
+void RunnerConfig::validate() const {
+  if (num_slots < 1) {
+    throw ConfigError("num_slots must be at least 1, is " + std::to_string(num_slots));
+  }
+  if (max_step_tokens < num_slots) {
+    throw ConfigError("max_step_tokens must be at least num_slots (" + std::to_string(num_slots) +
+                      "), is " + std::to_string(max_step_tokens));
+  }
+}
+
+ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std::string model_name)
+    : model_(std::move(model)), config_(config), model_name_(std::move(model_name)) {
+  config_.validate();
+  slots_.resize(static_cast<size_t>(config_.num_slots));
+  inputs_.reserve(slots_.size());
+}
+
+engine::ExecutorCapacity ModelExecutor::capacity() const {
+  engine::ExecutorCapacity out;
+  out.num_slots = config_.num_slots;
+  out.max_context = model_.max_context();
+  out.max_step_tokens = config_.max_step_tokens;
+  out.vocab_size = model_.config().vocab_size;
+  return out;
+}
+
+engine::ExecutorInfo ModelExecutor::info() const {
+  engine::ExecutorInfo out;
+  out.model_name = model_name_;
+  out.numerics = model_.numerics_name();
+  out.weight_bytes = model_.weight_bytes();
+  out.state_bytes_per_token = static_cast<int64_t>(model_.state_bytes_per_token());
+  return out;
+}
+
+int64_t ModelExecutor::state_bytes() const {
+  int64_t total = 0;
+  for (const Slot& slot : slots_) {
+    total += slot.sequence.empty() ? 0 : slot.sequence[0].bytes();
+  }
+  return total;
+}
+
+void ModelExecutor::reset(RequestSlot id) {
+  Slot& slot = slot_of(id);
+  if (slot.sequence.empty()) {
+    slot.sequence.push_back(model_.new_sequence());
+  } else {
+    slot.sequence[0].reset();
+  }
+  slot.counts.clear();
+  slot.last_logits.clear();
+}
+
+void ModelExecutor::run_model(const engine::BatchPlan& plan) {
+  inputs_.clear();
+  for (const engine::BatchRow& row : plan.rows) {
+    Slot& slot = slot_of(row.slot);
+    BALEEN_CHECK(
+        !slot.sequence.empty() && slot.sequence[0].num_tokens() == row.first_position.value(),
+        "row at {} of a slot with {} tokens",
+        row.first_position.value(),
+        slot.sequence.empty() ? -1 : slot.sequence[0].num_tokens());
+    BALEEN_CHECK(row.kind != engine::RowKind::kVerify, "drafts are not built yet");
+    model::RowInput& input = inputs_.emplace_back();
+    input.sequence = slot.sequence.data();
+    input.first_position = row.first_position.value();
+    input.ids = std::span<const int32_t>(plan.ids).subspan(static_cast<size_t>(row.ids_offset),
+                                                           static_cast<size_t>(row.num_tokens));
+    input.logits = wants_prompt_scores(row)  ? model::LogitsWanted::kAll
+                   : row.sampling_index >= 0 ? model::LogitsWanted::kLast
+                                             : model::LogitsWanted::kNone;
+  }
+  model_.forward(inputs_, output_);
+}
+
+void ModelExecutor::score_prompt(const engine::BatchRow& row,
+                                 const engine::BatchPlan& plan,
+                                 const model::LogitsSpan& span,
+                                 engine::RowResult& result) {
+  Slot& slot = slot_of(row.slot);
+  const int32_t first = row.first_position.value();
+  for (int32_t p = std::max({1, row.input_logprobs_from, first}); p < first + row.num_tokens; ++p) {
+    const int32_t id = plan.ids[static_cast<size_t>(row.ids_offset + p - first)];
+    const std::span<const float> logits = p == first ? std::span<const float>(slot.last_logits)
+                                                     : output_.row(span.begin + p - first - 1);
+    result.input_logprobs.push_back({id, kernels::plain_logprob(logits, id)});
+  }
+  const std::span<const float> last = output_.row(span.begin + span.count - 1);
+  slot.last_logits.assign(last.begin(), last.end());
+}
+
+void ModelExecutor::draw(const engine::BatchRow& row,
+                         const engine::SamplingRow& sampling,
+                         std::span<const float> logits,
+                         const engine::MaskProvider& masks,
+                         engine::RowResult& result) {
+  Slot& slot = slot_of(row.slot);
+  kernels::SamplingParams params =
+      sampling_params(sampling, int64_t{row.first_position.value()} + row.num_tokens);
+  if (sampling.bitmask_row >= 0) {
+    mask_bits_.assign((logits.size() + 31) / 32, 0);
+    masks(sampling.bitmask_row, mask_bits_);
+    params.allowed_bits = mask_bits_;
+  }
+  if (slot.counts.empty() && has_penalties(sampling)) {
+    slot.counts.assign(logits.size(), 0);
+  }
+  top_.clear();
+  const kernels::SampledToken token =
+      kernels::sample_token(logits, params, slot.counts, workspace_, &top_);
+  if (token.status != kernels::SamplingStatus::kDrawn) {
+    result.nan_logits = true;
+    return;
+  }
+  if (!slot.counts.empty()) {
+    ++slot.counts[static_cast<size_t>(token.id)];
+  }
+  result.ids.push_back(token.id);
+  if (sampling.want_logprobs) {
+    result.logprobs.push_back(token.logprob);
+    auto& list = result.top_logprobs.emplace_back();
+    for (const kernels::ScoredToken& scored : top_) {
+      list.push_back({scored.id, scored.logprob});
+    }
+  }
+}
+
+engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
+                                     const engine::MaskProvider& masks) {
+  BALEEN_CHECK(!in_flight_, "step {} is unfinished", result_.step);
+  for (const RequestSlot slot : plan.resets) {
+    reset(slot);
+  }
+  run_model(plan);
+  result_.step = plan.step;
+  result_.rows.clear();
+  result_.rows.resize(plan.rows.size());
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const engine::BatchRow& row = plan.rows[i];
+    const model::LogitsSpan span = output_.spans[i];
+    if (wants_prompt_scores(row)) {
+      score_prompt(row, plan, span, result_.rows[i]);
+    }
+    if (row.sampling_index >= 0) {
+      draw(row,
+           plan.sampling[static_cast<size_t>(row.sampling_index)],
+           output_.row(span.begin + span.count - 1),
+           masks,
+           result_.rows[i]);
+    }
+  }
+  in_flight_ = true;
+  ticket_ = engine::Ticket(ticket_.value() + 1);
+  return ticket_;
+}
+
+engine::StepResult ModelExecutor::wait(engine::Ticket ticket) {
+  BALEEN_CHECK(in_flight_ && ticket == ticket_, "ticket {} is not in flight", ticket.value());
+  in_flight_ = false;
+  return std::move(result_);
+}
+
+}  // namespace baleen::runner

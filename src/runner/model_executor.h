@@ -1,0 +1,74 @@
+#pragma once
+// Carries batch plans out on a model: one model sequence per request slot, all rows of a step in
+// one forward, then one draw per row. Owned by an Engine, used on its thread.
+//
+//   auto executor = std::make_unique<ModelExecutor>(model::Model::load(folder, {}), config,
+//   "abacus"); Engine engine(engine_config, std::move(executor), tokenizer, metrics);
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/executor.h"
+#include "kernels/sampling/sampling.h"
+#include "model/forward.h"
+
+namespace baleen::runner {
+
+struct RunnerConfig {
+  int32_t num_slots = 64;          // sequences with state
+  int32_t max_step_tokens = 2048;  // tokens of one forward
+
+  /// Throws ConfigError naming the field.
+  void validate() const;
+};
+
+class ModelExecutor final : public engine::Executor {
+ public:
+  /// The model computes in float32. Throws ConfigError when the config is out of range.
+  ModelExecutor(model::Model model, const RunnerConfig& config, std::string model_name);
+
+  engine::ExecutorCapacity capacity() const override;
+  engine::ExecutorInfo info() const override;
+  /// Runs the whole step; wait() only hands the result over.
+  engine::Ticket submit(const engine::BatchPlan& plan, const engine::MaskProvider& masks) override;
+  engine::StepResult wait(engine::Ticket ticket) override;
+
+  /// Bytes of all sequence states that exist now.
+  int64_t state_bytes() const;
+
+ private:
+  struct Slot {
+    std::vector<model::Sequence> sequence;  // none before the first use, then one
+    std::vector<int32_t> counts;            // by token id; empty: no penalties are asked for
+    std::vector<float> last_logits;         // of the last prompt token run, for input log-probs
+  };
+
+  Slot& slot_of(RequestSlot slot) { return slots_.at(static_cast<size_t>(slot.value())); }
+  void reset(RequestSlot slot);
+  void run_model(const engine::BatchPlan& plan);
+  void score_prompt(const engine::BatchRow& row,
+                    const engine::BatchPlan& plan,
+                    const model::LogitsSpan& span,
+                    engine::RowResult& result);
+  void draw(const engine::BatchRow& row,
+            const engine::SamplingRow& sampling,
+            std::span<const float> logits,
+            const engine::MaskProvider& masks,
+            engine::RowResult& result);
+
+  model::Model model_;
+  RunnerConfig config_;
+  std::string model_name_;
+  std::vector<Slot> slots_;
+  std::vector<model::RowInput> inputs_;
+  model::ForwardOutput output_;
+  kernels::SamplingWorkspace workspace_;
+  std::vector<kernels::ScoredToken> top_;
+  std::vector<uint32_t> mask_bits_;
+  engine::StepResult result_;
+  engine::Ticket ticket_{0};
+  bool in_flight_ = false;
+};
+
+}  // namespace baleen::runner
