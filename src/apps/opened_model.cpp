@@ -1,0 +1,83 @@
+#include "apps/opened_model.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "apps/load_progress.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "model/forward.h"
+#include "runner/model_executor.h"
+#include "weights/config_json.h"
+
+namespace baleen::apps {
+
+void add_model_flags(CLI::App& command, OpenModelOptions& options) {
+  command.add_option("model", options.folder, "Checkpoint folder")->required();
+  command.add_option("--numerics", options.numerics, "checkpoint, reference or plain");
+  command.add_option("--chat-profile",
+                     options.chat_profile,
+                     "v4, v4-0731 or v4.1 (default: as the checkpoint says)");
+  command.add_option(
+      "--max-context", options.max_context, "Tokens of one sequence; 0: as config.json says");
+  command.add_option("--max-running", options.max_running, "Requests that run at a time");
+  command.add_option("--max-queued", options.max_queued, "Requests that wait for their turn");
+  command.add_option("--max-step-tokens", options.max_step_tokens, "Tokens of one forward step");
+  command.add_option(
+      "--max-prefill-chunk", options.max_prefill_chunk, "Prompt tokens of one request in one step");
+  command.add_option("--threads", options.num_threads, "CPU threads of one operator");
+}
+
+OpenedModel open_model(const OpenModelOptions& options) {
+  const std::filesystem::path folder = options.folder;
+  if (!std::filesystem::is_directory(folder)) {
+    throw ConfigError(fmt::format("{} is no folder", folder.string()));
+  }
+  OpenedModel out;
+  out.name = std::filesystem::weakly_canonical(folder).filename().string();
+  const weights::ParsedConfig parsed = weights::read_config_json(folder / "config.json");
+  out.generation = weights::read_generation_config(folder, parsed.config);
+  out.chat_profile = choose_chat_profile(
+      folder, out.generation.chat_profile, parsed.has_dspark_keys, options.chat_profile);
+  out.tokenizer = text::Tokenizer::load(folder / "tokenizer.json");
+  if (out.tokenizer->vocab_size() > parsed.config.vocab_size) {
+    throw ConfigError(fmt::format("{}: tokenizer.json has {} ids, config.json a vocab_size of {}",
+                                  folder.string(),
+                                  out.tokenizer->vocab_size(),
+                                  parsed.config.vocab_size));
+  }
+
+  LoadProgress progress(out.name, options.show_progress);
+  model::ForwardConfig forward;
+  forward.numerics = options.numerics;
+  forward.max_context = options.max_context;
+  forward.num_threads = options.num_threads;
+  forward.load_progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
+  model::Model model = model::Model::load(folder, forward);
+  progress.finish();
+  out.load_seconds = progress.seconds();
+  out.file_bytes = progress.total_bytes();
+
+  runner::RunnerConfig runner;
+  runner.num_slots = options.max_running;
+  runner.max_step_tokens = options.max_step_tokens;
+  out.executor = std::make_unique<runner::ModelExecutor>(std::move(model), runner, out.name);
+  out.engine_config = engine::EngineConfig::for_tokenizer(*out.tokenizer);
+  out.engine_config.end_token_ids.clear();
+  for (const int64_t id : out.generation.eos_token_ids) {
+    out.engine_config.end_token_ids.push_back(static_cast<int32_t>(id));
+  }
+  out.engine_config.max_running = options.max_running;
+  out.engine_config.max_queued = options.max_queued;
+  out.engine_config.max_prefill_chunk = options.max_prefill_chunk;
+  log::info("apps",
+            "model={} chat_profile={} reason=\"{}\" load_s={:.2f}",
+            out.name,
+            out.chat_profile.name,
+            out.chat_profile.reason,
+            out.load_seconds);
+  return out;
+}
+
+}  // namespace baleen::apps

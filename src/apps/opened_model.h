@@ -1,0 +1,55 @@
+#pragma once
+// A model folder made ready to serve: weights, tokenizer, end tokens and prompt format. Used by
+// every command that generates; called once at start.
+//
+//   OpenModelOptions options;
+//   add_model_flags(*command, options);
+//   OpenedModel model = open_model(options);
+//   Engine engine(model.engine_config, std::move(model.executor), model.tokenizer, metrics);
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/chat_profile_choice.h"
+#include "engine/engine.h"
+#include "engine/executor.h"
+#include "text/tokenizer.h"
+#include "weights/generation_config.h"
+
+namespace baleen::apps {
+
+struct OpenModelOptions {
+  std::filesystem::path folder;
+  std::string numerics = "checkpoint";
+  std::string chat_profile;         // empty: as the checkpoint says
+  int64_t max_context = 0;          // tokens; 0: what config.json allows
+  int32_t max_running = 64;         // requests at a time
+  int32_t max_queued = 1024;        // requests that wait
+  int32_t max_step_tokens = 2048;   // tokens of one forward step
+  int32_t max_prefill_chunk = 512;  // prompt tokens of one request in one step
+  int32_t num_threads = 1;          // of one operator
+  bool show_progress = true;
+};
+
+/// The folder as positional argument and a flag for each option but show_progress.
+void add_model_flags(CLI::App& command, OpenModelOptions& options);
+
+struct OpenedModel {
+  std::string name;  // the folder's last part
+  std::unique_ptr<engine::Executor> executor;
+  std::shared_ptr<const text::Tokenizer> tokenizer;  // shared by engine, server and streams
+  engine::EngineConfig engine_config;
+  ChatProfileChoice chat_profile;
+  weights::GenerationConfig generation;
+  double load_seconds = 0.0;
+  uint64_t file_bytes = 0;  // read from the checkpoint
+};
+
+/// Throws Error naming file, key or tensor.
+OpenedModel open_model(const OpenModelOptions& options);
+
+}  // namespace baleen::apps
