@@ -36,6 +36,9 @@ test: build      ## build and run every test that a CPU can run
 demo: build      ## serve models/abacus, ask it a question, show the streamed answer
 	@tools/demo
 
+goldens:         ## make the fixtures of tests/golden again, with the Hugging Face port
+	@tools/goldens/run
+
 format:          ## mend the layout of all C++ files
 	@tools/check_format --fix
 

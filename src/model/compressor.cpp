@@ -89,8 +89,11 @@ at::Tensor compressed_entries(const CompressorRows& rows,
                                                first_row,
                                                spec.ratio,
                                                overlap);
-    BALEEN_CHECK(pooled.size(1) == num_entries - known, "{} new entries", pooled.size(1));
-    state->entries.append(finish_entries(pooled, known, params, spec, kind, step).squeeze(0));
+    // Group 0 needs no carry, so rows from position 0 form its entry once more.
+    const int64_t first_pooled =
+        ops::pooled_range(first_row, span.size(1), spec.ratio, overlap).first_entry;
+    const at::Tensor fresh = pooled.narrow(1, known - first_pooled, num_entries - known);
+    state->entries.append(finish_entries(fresh, known, params, spec, kind, step).squeeze(0));
   }
   return num_entries == 0 ? at::Tensor() : state->entries.view(0, num_entries).unsqueeze(0);
 }

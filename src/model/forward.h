@@ -109,6 +109,7 @@ class Model {
   void forward(std::span<const RowInput> rows, ForwardOutput& output);
 
   const ModelConfig& config() const;
+  const ForwardConfig& forward_config() const;
   const std::string& numerics_name() const;  // "reference" or "plain"
   int64_t max_context() const;
   int64_t weight_bytes() const;

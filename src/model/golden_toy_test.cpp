@@ -68,6 +68,11 @@ const std::vector<GoldenRow>& golden_rows() {
   return rows;
 }
 
+/// MTP logits of row 18, elements 0 ... 5.
+std::vector<double> golden_mtp_row() {
+  return {-2.227343477, -0.647141346, 0.283474416, -0.014436699, -0.778079386, -0.697944115};
+}
+
 at::Tensor golden_ids() {
   at::Tensor ids = at::arange(kTokens, at::kLong);
   return (ids * 7 + 3).remainder(32);
@@ -207,11 +212,45 @@ TEST(GoldenToyTest, GivesTheGoldenIntermediateValues) {
                 "attention output");
 
   const at::Tensor mtp = out.mtp_logits[0][18];
-  expect_values(mtp,
-                {-2.227343477, -0.647141346, 0.283474416, -0.014436699, -0.778079386, -0.697944115},
-                kPrinted,
-                "MTP logits");
+  expect_values(mtp, golden_mtp_row(), kPrinted, "MTP logits");
   EXPECT_NEAR(mtp.sum().item<double>(), -0.704312406, 32 * kPrinted);
+}
+
+TEST(GoldenToyTest, GivesTheGoldenLogitsForEveryPrefillLength) {
+  const ModelParameters params = golden_parameters();
+  const ops::Numerics numerics = ops::Numerics::plain();
+  const RopeTables tables = make_rope_tables(params.config, kTokens, params.embed, numerics);
+  const at::Tensor ids = golden_ids();
+  const at::NoGradGuard no_grad;
+  for (int64_t prefill = 1; prefill <= kTokens; ++prefill) {
+    SequenceState state(
+        params.config, {.with_mtp = true, .paint_unused = true}, at::TensorOptions(at::kDouble));
+    std::vector<at::Tensor> logits;
+    std::vector<at::Tensor> mtp_logits;
+    for (int64_t begin = 0; begin < kTokens;) {
+      const int64_t count = begin == 0 ? prefill : 1;
+      const StepOutput out = forward_step(params,
+                                          tables,
+                                          {{.state = &state,
+                                            .num_tokens = count,
+                                            .logits = LogitsWanted::kAll,
+                                            .mtp_logits = true}},
+                                          ids.narrow(0, begin, count),
+                                          numerics);
+      logits.push_back(out.logits);
+      if (out.mtp_logits.defined()) {
+        mtp_logits.push_back(out.mtp_logits);
+      }
+      begin += count;
+    }
+    const at::Tensor all = at::cat(logits, 0);
+    for (const GoldenRow& row : golden_rows()) {
+      expect_golden_row(all[row.position], row, kPrinted);
+    }
+    const at::Tensor mtp = at::cat(mtp_logits, 0);
+    ASSERT_EQ(mtp.size(0), kTokens - 1);
+    expect_values(mtp[18], golden_mtp_row(), kPrinted, "MTP logits");
+  }
 }
 
 struct GoldenGradient {

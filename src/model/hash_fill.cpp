@@ -33,7 +33,7 @@ double hash_fill_value(std::string_view name, uint32_t index) {
 }
 
 ModelParameters make_hash_filled(const ModelConfig& config,
-                                 const HashFillScales& scales,
+                                 const HashFill& fill,
                                  const at::TensorOptions& options) {
   ModelParameters params = make_empty_parameters(config);
   fill_parameters(
@@ -51,12 +51,12 @@ ModelParameters make_hash_filled(const ModelConfig& config,
           return table;
         }
         const double offset = info.role == ParameterRole::kNorm ? 1.0 : 0.0;
-        const double scale = info.role == ParameterRole::kNorm        ? scales.norm
-                             : info.role == ParameterRole::kEmbedding ? scales.embedding
-                                                                      : scales.other;
+        const double scale = info.role == ParameterRole::kNorm        ? fill.norm
+                             : info.role == ParameterRole::kEmbedding ? fill.embedding
+                                                                      : fill.other;
         at::Tensor value = at::empty(shape, at::kDouble);
         double* data = value.data_ptr<double>();
-        const uint32_t hash = fnv1a(name);
+        const uint32_t hash = fnv1a(fill.salt + name);
         for (int64_t i = 0; i < value.numel(); ++i) {
           data[i] = offset + scale * mixed(hash, static_cast<uint32_t>(i));
         }

@@ -6,6 +6,7 @@
 //   ModelParameters params = make_hash_filled(config, {}, options);
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
@@ -17,15 +18,16 @@ namespace baleen::model {
 /// In [-1, 1): element `index` (flat, row-major) of the tensor called `name`.
 double hash_fill_value(std::string_view name, uint32_t index);
 
-struct HashFillScales {
+struct HashFill {
   double norm = 0.25;      // norms are 1 + norm * v
   double embedding = 1.0;  // embed.weight is embedding * v
   double other = 0.5;      // everything else is other * v
+  std::string salt;        // in front of the hashed names: another set of weights
 };
 
 /// tid2eid[token][slot] = (5·token + 1 + 2·slot) mod E.
 ModelParameters make_hash_filled(const ModelConfig& config,
-                                 const HashFillScales& scales,
+                                 const HashFill& fill,
                                  const at::TensorOptions& options);
 
 /// The configuration of the golden toy: four layers (window, c4, c128 with ratio 16, c4) and MTP.

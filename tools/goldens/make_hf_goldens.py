@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes tests/golden/hf_port.safetensors: logits of the Hugging Face port on small configurations.
 
-Per case the file holds `NAME.ids` (int64 [T]) and `NAME.logits` (float32 [T, V]) of one sequence, and
-in its metadata the port's config.json and the scales of the weight formula (hash_fill.py), so no
-weights are stored. The port runs in double precision with eager attention and experts; a case whose
+Per case the file holds `NAME.ids` (int64 [T]) and `NAME.logits` (float32 [T, V]) of one sequence; its
+metadata holds `NAME.config` (config.json as the port saves it) and the arguments of the weight formula
+(hash_fill.py), `NAME.scales` and `NAME.salt`, so no weights are stored. The port runs in double precision with eager attention and experts; a case whose
 float32 run differs (a routing or top-k decision too close to call) gets the next salt instead.
 
     ~/.cache/baleen/goldens/bin/python tools/goldens/make_hf_goldens.py
@@ -84,6 +84,11 @@ def make_config(options):
     )
 
 
+def port_config(config):
+    """config.json as save_pretrained writes it."""
+    return json.loads(config.to_json_string(use_diff=True))
+
+
 def fill(model, config, scales, salt):
     """Gives every tensor of the port the values of its published names."""
     def value(name, shape):
@@ -110,6 +115,13 @@ def fill(model, config, scales, salt):
                 tensor.copy_(torch.from_numpy(table))
             else:
                 tensor.copy_(value(port_names.published(name), tensor.shape))
+
+
+def stable_topk(self, k, dim=-1):
+    """topk with ties to the lower index, which the port leaves open. Index scores are exactly 0 where
+    every head's product is negative, so ties are frequent."""
+    values, indices = torch.sort(self, dim=dim, descending=True, stable=True)
+    return torch.return_types.topk((values.narrow(dim, 0, k), indices.narrow(dim, 0, k)))
 
 
 def run(config, scales, salt, ids, dtype):
@@ -141,7 +153,9 @@ def make_case(name, tokens, changes):
         raise RuntimeError(f"case {name}: no salt without a close decision")
     print(f"{name}: T={tokens} max|logit|={np.abs(exact).max():.3f} float32 difference "
           f"{difference:.1e} salt {attempt}", flush=True)
-    about = dict(config=json.loads(config.to_json_string(use_diff=False)), scales=scales, salt=salt)
+    about = {f"{name}.config": json.dumps(port_config(config), sort_keys=True),
+             f"{name}.scales": f"{scales['norm']} {scales['embedding']} {scales['other']}",
+             f"{name}.salt": salt}
     return {f"{name}.ids": ids, f"{name}.logits": exact.astype(np.float32)}, about
 
 
@@ -152,11 +166,12 @@ def main():
                         default=here.parent.parent / "tests" / "golden" / "hf_port.safetensors")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    torch.Tensor.topk = stable_topk  # the indexer calls the method, the router the function
     tensors, metadata = {}, {}
     for name, tokens, changes in CASES:
         case, about = make_case(name, tokens, changes)
         tensors.update(case)
-        metadata[name] = json.dumps(about, sort_keys=True)
+        metadata.update(about)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, arguments.output, metadata=metadata)
     print(f"{arguments.output}: {arguments.output.stat().st_size} bytes")

@@ -1,0 +1,237 @@
+#include "model/forward.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "model/load_parameters.h"
+#include "model/parameters.h"
+#include "model/sequence_state.h"
+#include "model/whole_model.h"
+
+namespace baleen::model {
+namespace {
+
+constexpr int64_t kFirstTableRows = 4096;  // positions; tables double when a sequence outgrows them
+
+ops::Numerics choose_numerics(const std::string& name, const ModelConfig& config) {
+  if (name == "checkpoint") {
+    return config.quantization_config ? ops::Numerics::reference() : ops::Numerics::plain();
+  }
+  return ops::Numerics::by_name(name);
+}
+
+/// The thread count of operators is a property of the calling thread, so each thread sets it once.
+void apply_thread_count(int32_t num_threads) {
+  thread_local int32_t applied = 0;
+  if (applied != num_threads) {
+    at::set_num_threads(num_threads);
+    applied = num_threads;
+  }
+}
+
+template <class Number>
+void copy_out(const at::Tensor& tensor, std::vector<Number>& target) {
+  target.clear();
+  if (tensor.defined()) {
+    const at::Tensor host = tensor.to(at::kCPU).contiguous();
+    const Number* data = host.data_ptr<Number>();
+    target.assign(data, data + host.numel());
+  }
+}
+
+}  // namespace
+
+struct Sequence::State {
+  SequenceState value;
+};
+
+Sequence::Sequence(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Sequence::Sequence(Sequence&&) noexcept = default;
+Sequence& Sequence::operator=(Sequence&&) noexcept = default;
+Sequence::~Sequence() = default;
+
+int64_t Sequence::num_tokens() const {
+  return state_->value.num_tokens();
+}
+int64_t Sequence::rollback_limit() const {
+  return state_->value.rollback_limit();
+}
+int64_t Sequence::bytes() const {
+  return state_->value.bytes();
+}
+
+void Sequence::rollback(int64_t num_tokens) {
+  const c10::InferenceMode inference;
+  state_->value.rollback(num_tokens);
+}
+
+void Sequence::reset() {
+  const c10::InferenceMode inference;
+  state_->value.reset();
+}
+
+Sequence Sequence::clone() const {
+  const c10::InferenceMode inference;
+  return Sequence(std::make_unique<State>(State{state_->value.clone()}));
+}
+
+struct Model::Impl {
+  ModelParameters params;
+  ForwardConfig config;
+  ops::Numerics numerics;
+  std::string numerics_name;
+  int64_t max_context = 0;
+  int64_t weight_bytes = 0;
+  RopeTables tables;
+  // Of one step, kept for their capacity.
+  std::vector<StepRow> rows;
+  std::vector<int64_t> ids;
+
+  SequenceStateOptions state_options() const {
+    SequenceStateOptions options;
+    options.max_rollback = config.max_rollback;
+    options.with_mtp = config.with_mtp;
+    return options;
+  }
+
+  void make_tables(int64_t num_positions) {
+    const int64_t wanted =
+        std::min(max_context, std::max({num_positions, kFirstTableRows, 2 * known_positions()}));
+    tables = make_rope_tables(params.config, wanted, params.embed, numerics);
+  }
+
+  int64_t known_positions() const {
+    return tables.plain.cis.defined() ? tables.num_positions() : 0;
+  }
+};
+
+Model::Model(ModelParameters params, const ForwardConfig& forward_config)
+    : impl_(std::make_unique<Impl>()) {
+  const c10::InferenceMode inference;
+  const ModelConfig& config = params.config;
+  const bool with_mtp = forward_config.with_mtp;
+  if (with_mtp && params.mtp.size() != 1) {
+    throw ConfigError("the MTP block was asked for, but the checkpoint has " +
+                      std::to_string(params.mtp.size()) + " of them (1 is supported)");
+  }
+  const int64_t allowed = config.max_position_embeddings;
+  if (forward_config.max_context < 0 || forward_config.max_context > allowed) {
+    throw ConfigError("max_context must be between 0 and max_position_embeddings (" +
+                      std::to_string(allowed) + "), got " +
+                      std::to_string(forward_config.max_context));
+  }
+  impl_->config = forward_config;
+  impl_->numerics = choose_numerics(forward_config.numerics, config);
+  impl_->numerics_name = impl_->numerics == ops::Numerics::plain() ? "plain" : "reference";
+  impl_->max_context = forward_config.max_context > 0 ? forward_config.max_context : allowed;
+  impl_->params = std::move(params);
+  impl_->weight_bytes = parameter_bytes(impl_->params);
+  impl_->make_tables(1);
+}
+
+Model Model::load(const std::filesystem::path& folder, const ForwardConfig& forward_config) {
+  const c10::InferenceMode inference;
+  const at::ScalarType dtype =
+      forward_config.compute == ComputeType::kFloat64 ? at::kDouble : at::kFloat;
+  return Model(load_parameters(folder, at::TensorOptions(dtype), forward_config.with_mtp),
+               forward_config);
+}
+
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+Sequence Model::new_sequence() const {
+  const c10::InferenceMode inference;
+  return Sequence(std::make_unique<Sequence::State>(Sequence::State{
+      SequenceState(impl_->params.config, impl_->state_options(), impl_->params.embed.options())}));
+}
+
+void Model::forward(std::span<const RowInput> rows, ForwardOutput& output) {
+  const c10::InferenceMode inference;
+  apply_thread_count(impl_->config.num_threads);
+  Impl& impl = *impl_;
+  impl.rows.clear();
+  impl.ids.clear();
+  int64_t end = 0;
+  for (const RowInput& row : rows) {
+    SequenceState& state = row.sequence->state_->value;
+    BALEEN_CHECK(!row.ids.empty() && row.first_position == state.num_tokens(),
+                 "first_position={} num_tokens={} ids={}",
+                 row.first_position,
+                 state.num_tokens(),
+                 row.ids.size());
+    const auto num_tokens = static_cast<int64_t>(row.ids.size());
+    impl.rows.push_back({.state = &state,
+                         .num_tokens = num_tokens,
+                         .logits = row.logits,
+                         .mtp_logits = row.mtp_logits});
+    for (const int32_t id : row.ids) {
+      BALEEN_CHECK(id >= 0 && id < impl.params.config.vocab_size, "token id {}", id);
+      impl.ids.push_back(id);
+    }
+    end = std::max(end, row.first_position + num_tokens);
+  }
+  BALEEN_CHECK(end <= impl.max_context, "{} tokens, max_context {}", end, impl.max_context);
+  if (end > impl.known_positions()) {
+    impl.make_tables(end);
+  }
+
+  output.vocab_size = impl.params.config.vocab_size;
+  output.spans.clear();
+  output.mtp_spans.clear();
+  at::Tensor ids = at::empty({static_cast<int64_t>(impl.ids.size())}, at::kLong);
+  std::copy(impl.ids.begin(), impl.ids.end(), ids.data_ptr<int64_t>());
+  StepOutput step;
+  if (!rows.empty()) {
+    step = forward_step(
+        impl.params, impl.tables, impl.rows, ids.to(impl.params.embed.device()), impl.numerics);
+  }
+  output.spans = std::move(step.spans);
+  output.mtp_spans = std::move(step.mtp_spans);
+  output.logits.clear();
+  output.mtp_logits.clear();
+  output.logits_f64.clear();
+  output.mtp_logits_f64.clear();
+  if (impl.params.embed.scalar_type() == at::kDouble) {
+    copy_out(step.logits, output.logits_f64);
+    copy_out(step.mtp_logits, output.mtp_logits_f64);
+  } else {
+    copy_out(step.logits, output.logits);
+    copy_out(step.mtp_logits, output.mtp_logits);
+  }
+}
+
+const ModelConfig& Model::config() const {
+  return impl_->params.config;
+}
+const ForwardConfig& Model::forward_config() const {
+  return impl_->config;
+}
+const std::string& Model::numerics_name() const {
+  return impl_->numerics_name;
+}
+int64_t Model::max_context() const {
+  return impl_->max_context;
+}
+int64_t Model::weight_bytes() const {
+  return impl_->weight_bytes;
+}
+
+double Model::state_bytes_per_token() const {
+  return model::state_bytes_per_token(impl_->params.config,
+                                      static_cast<int64_t>(impl_->params.embed.element_size()));
+}
+
+int64_t Model::fixed_state_bytes() const {
+  return new_sequence().bytes();
+}
+
+}  // namespace baleen::model
