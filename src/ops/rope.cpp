@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
 #include <numbers>
 
 #include <ATen/ATen.h>
-#include <c10/util/BFloat16.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/check.h"
+#include "numerics/bfloat16.h"
 #include "ops/needs_gradient.h"
 #include "ops/rounding.h"
 
@@ -50,16 +49,35 @@ class Rotate : public torch::autograd::Function<Rotate> {
   }
 };
 
+c10::complex<double> exact_cis(int64_t position, double frequency) {
+  const double angle = static_cast<double>(position) * frequency;
+  return {std::cos(angle), std::sin(angle)};
+}
+
 /// Cosine and sine of the reference program: frequency and angle in float, then the table's type.
-std::complex<double> rounded_cis(int64_t position, double frequency, RopeTableType type) {
+c10::complex<float> rounded_cis(int64_t position, double frequency, RopeTableType type) {
   const float angle = static_cast<float>(position) * static_cast<float>(frequency);
-  auto cosine = static_cast<float>(std::cos(static_cast<double>(angle)));
-  auto sine = static_cast<float>(std::sin(static_cast<double>(angle)));
+  const auto cosine = static_cast<float>(std::cos(static_cast<double>(angle)));
+  const auto sine = static_cast<float>(std::sin(static_cast<double>(angle)));
   if (type == RopeTableType::kBf16) {
-    cosine = static_cast<float>(c10::BFloat16(cosine));
-    sine = static_cast<float>(c10::BFloat16(sine));
+    return {numerics::round_to_bf16(cosine), numerics::round_to_bf16(sine)};
   }
-  return {static_cast<double>(cosine), static_cast<double>(sine)};
+  return {cosine, sine};
+}
+
+/// The table is filled in the type its values are rounded to: kept as double in between, GCC 12
+/// leaves out the rounding of pairs that it turns into vectors.
+template <class T, class Cis>
+at::Tensor filled_table(const std::vector<double>& frequencies, int64_t num_positions, Cis&& cis) {
+  at::Tensor table = at::empty({num_positions, static_cast<int64_t>(frequencies.size())},
+                               c10::CppTypeToScalarType<c10::complex<T>>::value);
+  auto* out = table.mutable_data_ptr<c10::complex<T>>();
+  for (int64_t position = 0; position < num_positions; ++position) {
+    for (const double frequency : frequencies) {
+      *out++ = cis(position, frequency);
+    }
+  }
+  return table;
 }
 
 }  // namespace
@@ -115,17 +133,14 @@ RopeTable make_rope_table(const std::vector<double>& frequencies,
                           int64_t num_positions,
                           const at::Tensor& like,
                           const Numerics& numerics) {
-  const auto num_pairs = static_cast<int64_t>(frequencies.size());
-  at::Tensor table = at::empty({num_positions, num_pairs}, at::kComplexDouble);
-  auto* out = table.data_ptr<c10::complex<double>>();
   const bool exact =
       numerics.rope_table == RopeTableType::kCompute && like.scalar_type() == at::kDouble;
-  for (int64_t p = 0; p < num_positions; ++p) {
-    for (const double frequency : frequencies) {
-      *out++ = exact ? std::polar(1.0, static_cast<double>(p) * frequency)
-                     : rounded_cis(p, frequency, numerics.rope_table);
-    }
-  }
+  const at::Tensor table =
+      exact ? filled_table<double>(frequencies, num_positions, exact_cis)
+            : filled_table<float>(
+                  frequencies, num_positions, [&](int64_t position, double frequency) {
+                    return rounded_cis(position, frequency, numerics.rope_table);
+                  });
   const auto dtype = like.scalar_type() == at::kDouble ? at::kComplexDouble : at::kComplexFloat;
   return {table.to(like.device(), dtype)};
 }

@@ -57,10 +57,10 @@ void experts_cpu(const ExpertsArgs<T>& args) {
         next = slot;
       }
     }
-    BALEEN_CHECK(next >= 0, "an expert id is negative");
+    BALEEN_CHECK(next >= 0, "an expert id is below -1");
     last_expert = args.experts[next];
     last_slot = next;
-    BALEEN_CHECK(last_expert < args.num_experts,
+    BALEEN_CHECK(last_expert >= 0 && last_expert < args.num_experts,
                  "expert {} of {}",
                  last_expert,
                  args.num_experts);
