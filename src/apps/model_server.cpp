@@ -1,0 +1,51 @@
+#include "apps/model_server.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace baleen::apps {
+namespace {
+
+server::ServerConfig completed(server::ServerConfig config,
+                               const OpenedModel& model,
+                               const std::string& folder) {
+  if (config.model_name.empty()) {
+    config.model_name = model.name;
+  }
+  config.model_path = folder;
+  config.chat_profile = model.chat_profile.profile;
+  return config;
+}
+
+}  // namespace
+
+ModelServer::ModelServer(OpenedModel model, const std::string& folder, server::ServerConfig config)
+    : config_(completed(std::move(config), model, folder)),
+      metrics_({{"model_name", config_.model_name}}),
+      engine_(model.engine_config, std::move(model.executor), model.tokenizer, metrics_),
+      api_(config_, engine_, model.tokenizer, metrics_) {
+  const engine::ExecutorInfo info = engine_.executor_info();
+  const engine::ExecutorCapacity capacity = engine_.stats().capacity;
+  log::info("apps",
+            "serving model={} chat_profile={} default_thinking={} numerics=\"{}\"",
+            config_.model_name,
+            server::chat_profile_name(config_.chat_profile),
+            config_.default_thinking,
+            info.numerics);
+  log::info("apps",
+            "capacity slots={} context={} step_tokens={} weight_mib={:.1f} "
+            "state_bytes_per_token={}",
+            capacity.num_slots,
+            capacity.max_context,
+            capacity.max_step_tokens,
+            static_cast<double>(info.weight_bytes) / (1 << 20),
+            info.state_bytes_per_token);
+}
+
+void ModelServer::start() {
+  engine_.start();
+  api_.start();
+}
+
+}  // namespace baleen::apps

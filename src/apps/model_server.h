@@ -1,0 +1,36 @@
+#pragma once
+// A model folder served over HTTP in this process: engine and API server, started and stopped
+// together. Owned by the command that serves.
+//
+//   ModelServer server(open_model(options), config);   // throws SystemError when it cannot bind
+//   server.start();
+//   server.drain();
+
+#include <string>
+
+#include "apps/opened_model.h"
+#include "base/metrics.h"
+#include "engine/engine.h"
+#include "server/api_server.h"
+#include "server/server_config.h"
+
+namespace baleen::apps {
+
+class ModelServer {
+ public:
+  /// `config` without model name, path and chat profile takes those of the model.
+  ModelServer(OpenedModel model, const std::string& folder, server::ServerConfig config);
+
+  void start();
+  /// See ApiServer::drain().
+  bool drain() { return api_.drain(); }
+  std::string url() const { return api_.url(); }
+
+ private:
+  server::ServerConfig config_;
+  MetricRegistry metrics_;
+  engine::Engine engine_;
+  server::ApiServer api_;
+};
+
+}  // namespace baleen::apps
