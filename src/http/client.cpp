@@ -44,10 +44,12 @@ class Client::State {
   Result<Response> run(const ClientRequest& request,
                        const std::function<bool(std::string_view)>* on_piece) {
     // A kept connection may have been closed by the server meanwhile: then once more on a new one.
+    // Not after a time-out, which says nothing about whether the request is being worked on.
     const bool was_open = stream_.has_value();
     bool nothing_arrived = true;
+    timed_out_ = false;
     Result<Response> result = attempt(request, on_piece, nothing_arrived);
-    if (!result.ok() && was_open && nothing_arrived) {
+    if (!result.ok() && was_open && nothing_arrived && !timed_out_) {
       result = attempt(request, on_piece, nothing_arrived);
     }
     return result;
@@ -65,6 +67,7 @@ class Client::State {
     return result;
   }
   Status broken(const char* what, const error_code& error) {
+    timed_out_ = error == boost::beast::error::timeout;
     stream_.reset();
     buffer_.consume(buffer_.size());
     return {StatusCode::kUnavailable,
@@ -174,6 +177,7 @@ class Client::State {
   net::io_context io_;
   std::optional<boost::beast::tcp_stream> stream_;
   boost::beast::flat_buffer buffer_;
+  bool timed_out_ = false;
 };
 
 Client::Client(const std::string& url, ClientConfig config)

@@ -217,6 +217,26 @@ TEST_F(ServerTest, ManyClientsAtOnce) {
   EXPECT_EQ(good, 16 * 20);
 }
 
+TEST_F(ServerTest, ClientReconnectsButDoesNotRepeatWhatTimedOut) {
+  std::atomic<int> num_requests{0};
+  router.add("POST", "/count", [&](Request&&, ResponseWriter writer) {
+    ++num_requests;
+    writer.on_disconnect([this] { left.set_value(); });
+    thinking.set_value(std::make_unique<ResponseWriter>(std::move(writer)));
+  });
+  config.idle_timeout = milliseconds(20);
+  start();
+  ClientConfig client_config;
+  client_config.read_timeout = milliseconds(100);
+  Client client(server->url(), client_config);
+  EXPECT_EQ(client.get("/hello")->body, "hello");
+  std::this_thread::sleep_for(milliseconds(60));  // the server closes the idle connection
+  EXPECT_EQ(client.get("/hello")->body, "hello");
+  EXPECT_EQ(client.post("/count", "").status().code, StatusCode::kUnavailable);
+  EXPECT_TRUE(left_within(seconds(5)));
+  EXPECT_EQ(num_requests, 1);
+}
+
 TEST_F(ServerTest, BindErrorNamesTheAddress) {
   config.port = start().port();
   try {
