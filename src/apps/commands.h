@@ -7,8 +7,12 @@
 
 namespace baleen::apps {
 
+void add_bench(CLI::App& app);
+void add_chat(CLI::App& app);
 void add_convert(CLI::App& app);
+void add_generate(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_serve(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_version(CLI::App& app);
 

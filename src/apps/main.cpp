@@ -9,9 +9,13 @@ int main(int argc, char** argv) {
   CLI::App app("Baleen: DeepSeek-V4 inference and verified RL", "baleen");
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();
+  apps::add_serve(app);
+  apps::add_chat(app);
+  apps::add_generate(app);
   apps::add_synth(app);
   apps::add_convert(app);
   apps::add_plan(app);
+  apps::add_bench(app);
   apps::add_version(app);
   int exit_code = 0;
   try {

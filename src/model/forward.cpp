@@ -140,8 +140,12 @@ Model Model::load(const std::filesystem::path& folder, const ForwardConfig& forw
   const c10::InferenceMode inference;
   const at::ScalarType dtype =
       forward_config.compute == ComputeType::kFloat64 ? at::kDouble : at::kFloat;
-  return Model(load_parameters(folder, at::TensorOptions(dtype), forward_config.with_mtp),
-               forward_config);
+  weights::OpenOptions open_options;
+  open_options.load_mtp = forward_config.with_mtp;
+  open_options.progress = forward_config.load_progress;
+  return Model(
+      load_parameters(weights::Checkpoint::open(folder, open_options), at::TensorOptions(dtype)),
+      forward_config);
 }
 
 Model::Model(Model&&) noexcept = default;

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,6 +32,8 @@ struct ForwardConfig {
   int64_t max_rollback = 0;  // tokens that a sequence can take back without a copy
   bool with_mtp = false;     // run the MTP block on every sequence
   int32_t num_threads = 1;   // of one operator; more than 1 slows small models down
+  /// Bytes read so far and in all, from load(); may be empty, may be called by several threads.
+  std::function<void(uint64_t done_bytes, uint64_t total_bytes)> load_progress = {};
 };
 
 /// What one sequence remembers; made by Model::new_sequence.
