@@ -61,16 +61,25 @@ TEST(ChatTest, ReasoningIsApartAndCounted) {
 TEST(ChatTest, ReasoningCanStayInContent) {
   ScriptedApi api;
   const std::string fields = R"("thinking": {"type": "enabled"}, "separate_reasoning": false)";
-  for (const auto& [script, content] :
-       {std::pair("Add.</think>Four.", "Add.</think>Four."), std::pair("No end", "No end")}) {
-    api.emit(script);
-    const json::value body = api.ok(kPath, chat(fields));
-    EXPECT_EQ(message_of(body).at("content"), content);
-    EXPECT_TRUE(message_of(body).at("reasoning_content").is_null());
-    const StreamedEvents events = api.stream(kPath, chat(fields + R"(, "stream": true)"));
-    const JoinedChoice joined = join_choice(events.chunks);
-    EXPECT_EQ(joined.content, content);
-    EXPECT_EQ(joined.reasoning, "");
+  for (const std::string script : {"Add.</think>Four.", "No end"}) {
+    for (const bool in_one_piece : {false, true}) {
+      const std::string how = in_one_piece ? R"(, "stream_reasoning": false)" : "";
+      const auto check = [&] {
+        const json::value body = api.ok(kPath, chat(fields + how));
+        EXPECT_EQ(message_of(body).at("content").as_string(), script);
+        EXPECT_TRUE(message_of(body).at("reasoning_content").is_null());
+        const JoinedChoice joined =
+            join_choice(api.stream(kPath, chat(fields + how + R"(, "stream": true)")).chunks);
+        EXPECT_EQ(joined.content, script);
+        EXPECT_EQ(joined.reasoning, "");
+      };
+      api.emit(script);
+      check();
+      api.emit_pieces({script});  // all in one step
+      check();
+      api.emit_pieces({script.substr(0, 3), script.substr(3)});
+      check();
+    }
   }
 }
 
@@ -88,10 +97,14 @@ TEST(ChatTest, ReasoningCanComeInOnePiece) {
   EXPECT_EQ(num_reasoning, 1);
   EXPECT_EQ(join_choice(events.chunks).reasoning, "Add them up.");
   EXPECT_EQ(join_choice(events.chunks).content, "Four.");
-  api.emit("never closed");  // stopped without the end of reasoning: it is the answer
-  const JoinedChoice joined = join_choice(api.stream(kPath, chat(fields)).chunks);
-  EXPECT_EQ(joined.reasoning, "");
-  EXPECT_EQ(joined.content, "never closed");
+  // Stopped without the end of reasoning: the text is the answer, and comes once.
+  for (const std::vector<std::string>& pieces :
+       {std::vector<std::string>{"never closed"}, {"never", " closed"}, {"n", "ever ", "closed"}}) {
+    api.emit_pieces(pieces);
+    const JoinedChoice joined = join_choice(api.stream(kPath, chat(fields)).chunks);
+    EXPECT_EQ(joined.reasoning, "");
+    EXPECT_EQ(joined.content, "never closed");
+  }
 }
 
 TEST(ChatTest, StreamOrderIsRoleReasoningContentFinishUsageDone) {

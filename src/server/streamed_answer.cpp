@@ -1,5 +1,6 @@
 #include "server/streamed_answer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <boost/json/serialize.hpp>
@@ -8,6 +9,15 @@
 #include "server/logprob_json.h"
 
 namespace baleen::server {
+namespace {
+
+bool contains_reasoning(const std::vector<text::OutputDelta>& deltas) {
+  return std::any_of(deltas.begin(), deltas.end(), [](const text::OutputDelta& delta) {
+    return delta.part == text::OutputPart::kReasoning;
+  });
+}
+
+}  // namespace
 
 StreamedAnswer::StreamedAnswer(AnswerOptions options,
                                std::shared_ptr<const text::Tokenizer> tokenizer,
@@ -41,14 +51,15 @@ void StreamedAnswer::take(size_t index, engine::OutputEvent&& event) {
       choice.tokens.push_back(std::move(token));
     }
   }
-  // Where the model never ended its reasoning but stopped, the stream repeats the text as content;
-  // it went out already if reasoning is part of content.
-  const bool repeats =
-      event.finish && !choice.reasoning.empty() && event.finish->message.reasoning.empty();
-  if (repeats && !options_.stream_reasoning) {
+  // Where the model stopped without ending its reasoning, the stream repeats the text as content
+  // (this event has both). It goes out once where reasoning is part of content or held back.
+  const bool repeats = event.finish && event.finish->message.reasoning.empty() &&
+                       (!choice.reasoning.empty() || contains_reasoning(event.deltas));
+  const bool drop_reasoning = repeats && !options_.stream_reasoning;
+  const bool drop_content = repeats && options_.stream_reasoning && !options_.separate_reasoning;
+  if (drop_reasoning) {
     choice.reasoning.clear();
   }
-  const bool drop_repeated = repeats && options_.stream_reasoning && !options_.separate_reasoning;
   for (size_t i = 0; i < event.deltas.size(); ++i) {
     text::OutputDelta& delta = event.deltas[i];
     const bool is_text =
@@ -57,7 +68,8 @@ void StreamedAnswer::take(size_t index, engine::OutputEvent&& event) {
       event.deltas[i + 1].text.insert(0, delta.text);
       continue;
     }
-    if (drop_repeated && delta.part == text::OutputPart::kContent) {
+    if ((drop_content && delta.part == text::OutputPart::kContent) ||
+        (drop_reasoning && delta.part == text::OutputPart::kReasoning)) {
       continue;
     }
     take_delta(index, std::move(delta));
