@@ -8,6 +8,7 @@
 
 #include "abacus/batch.h"
 #include "abacus/held_out.h"
+#include "text/chat_renderer.h"
 
 namespace baleen::abacus {
 namespace {
@@ -88,6 +89,30 @@ TEST(AbacusDialogueTest, AnswersAreRightAndPairsAreOfTheirKind) {
     }
     EXPECT_GT(checked, 1000);
   }
+}
+
+TEST(AbacusDialogueTest, TextEqualsTheChatRenderer) {
+  int64_t with_effort = 0;
+  for (uint64_t row = 0; row < 600; ++row) {
+    const Dialogue dialogue = dialogue_of(row, {.max_tokens = 3000});
+    std::vector<text::ChatMessage> messages;
+    for (const Message& message : dialogue.messages) {
+      text::ChatMessage& sent = messages.emplace_back();
+      sent.role = *text::parse_role(message.role);
+      sent.content = message.content;
+      sent.reasoning_content = message.reasoning;
+    }
+    text::RenderOptions options;
+    options.thinking = dialogue.thinking;
+    if (dialogue.effort_max) {
+      options.effort.level = text::EffortLevel::kMax;
+      ++with_effort;
+    }
+    const Result<text::RenderedPrompt> prompt = text::render_messages(messages, options);
+    ASSERT_TRUE(prompt.ok());
+    EXPECT_EQ(prompt->text(), whole_text(dialogue));
+  }
+  EXPECT_GT(with_effort, 0);
 }
 
 TEST(AbacusDialogueTest, IsAFunctionOfTheRow) {

@@ -1,8 +1,8 @@
 #pragma once
 // Writes trained parameters as a checkpoint in the published format: FP8 and FP4 matrices with
-// UE8M0 scales, bf16 and float32 for the rest, one model.safetensors. Any thread.
+// UE8M0 scales, bf16 and float32 for the rest. Any thread.
 //
-//   write_published(params, "models/abacus/model.safetensors");
+//   write_published(trainer.exact(), "/tmp/abacus-model");
 
 #include <filesystem>
 
@@ -10,7 +10,8 @@
 
 namespace baleen::abacus {
 
-/// `params` are unrounded; matrices go to the format that they name.
-void write_published(const model::ModelParameters& params, const std::filesystem::path& file);
+/// `params` are unrounded. The folder gets model.safetensors and config.json; throws
+/// CheckpointError when a model is there already.
+void write_published(const model::ModelParameters& params, const std::filesystem::path& folder);
 
 }  // namespace baleen::abacus

@@ -32,7 +32,7 @@ using namespace baleen::abacus;
 struct Options {
   std::filesystem::path model = "models/abacus";
   std::filesystem::path state;
-  std::filesystem::path output;  // model.safetensors; empty: in the model's folder
+  std::filesystem::path output;  // folder of the checkpoint; empty: none is written
   std::string phrases = "tools/abacus/phrases.json";
   std::string device = "cpu";
   uint64_t seed = 1;
@@ -141,10 +141,13 @@ int run(const Options& options) {
       trainer.save(options.state);
     }
   }
-  const std::filesystem::path file =
-      options.output.empty() ? options.model / "model.safetensors" : options.output;
-  write_published(trainer.exact(), file);
-  say("wrote {} bytes={}", file.string(), std::filesystem::file_size(file));
+  if (!options.output.empty()) {
+    write_published(trainer.exact(), options.output);
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
+      std::filesystem::copy_file(options.model / name, options.output / name);
+    }
+    say("wrote {}", options.output.string());
+  }
   return 0;
 }
 
@@ -156,7 +159,7 @@ int main(int argc, char** argv) {
   Recipe& recipe = options.recipe;
   app.add_option("--model", options.model, "folder with config.json and tokenizer.json");
   app.add_option("--state", options.state, "folder that holds a run to continue");
-  app.add_option("--output", options.output, "checkpoint to write");
+  app.add_option("--output", options.output, "folder of the checkpoint to write");
   app.add_option("--phrases", options.phrases, "wordings");
   app.add_option("--device", options.device, "cpu or cuda");
   app.add_option("--seed", options.seed, "of parameters and conversations");
