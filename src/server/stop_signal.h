@@ -1,14 +1,14 @@
 #pragma once
-// Waits for SIGINT or SIGTERM without a handler: the signals are blocked in every thread and taken by
-// one of its own. Made by the program before anything else starts a thread. A signal that comes
+// Waits for SIGINT or SIGTERM without a handler: the signals are blocked in every thread and taken
+// by one of its own. Made by the program before anything else starts a thread. A signal that comes
 // before wait() ends the program at once (exit code 128 + signal), and so does a second one.
 //
 //   StopSignal stop;
 //   ... load, start ...
 //   const char* name = stop.wait();   // "SIGTERM"
 
-#include <csignal>
 #include <condition_variable>
+#include <csignal>
 #include <mutex>
 #include <stop_token>
 #include <thread>
