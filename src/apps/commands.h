@@ -12,6 +12,7 @@ void add_chat(CLI::App& app);
 void add_convert(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_score(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_version(CLI::App& app);
