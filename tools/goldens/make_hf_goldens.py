@@ -159,6 +159,16 @@ def make_case(name, tokens, changes):
     return {f"{name}.ids": ids, f"{name}.logits": exact.astype(np.float32)}, about
 
 
+def sort_header(path):
+    """The writer keeps metadata in a hash map; sorted keys give the same bytes in every run."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + size])
+    text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size:])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     here = pathlib.Path(__file__).resolve().parent
@@ -174,6 +184,7 @@ def main():
         metadata.update(about)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, arguments.output, metadata=metadata)
+    sort_header(arguments.output)
     print(f"{arguments.output}: {arguments.output.stat().st_size} bytes")
 
 
