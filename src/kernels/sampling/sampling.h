@@ -17,6 +17,7 @@ namespace baleen::kernels {
 ///   1. x = logit + bias, in the order of the list;
 ///   2. tokens seen `count` > 0 times: x = x > 0 ? x / repetition : x * repetition, then
 ///      x = x - frequency * count, then x = x - presence;
+///      a quotient that overflows float32 stays at the largest finite number;
 ///   3. forbidden and unmasked tokens: x = -inf;
 ///   4. z = x / temperature in double (greedy: z = x); log-probs are the log-softmax of z;
 ///   5. kept set: the top_k largest z (ties: lower id first); of these in descending order the

@@ -68,7 +68,9 @@ bool transform(std::span<const float> logits,
     for (size_t i = 0; i < counts.size(); ++i) {
       if (counts[i] > 0) {
         auto x = static_cast<float>(z[i]);
-        x = x > 0 ? x / p.repetition_penalty : x * p.repetition_penalty;
+        // An infinity here would make every log-prob of the row a NaN.
+        x = x > 0 ? std::min(x / p.repetition_penalty, std::numeric_limits<float>::max())
+                  : x * p.repetition_penalty;
         x -= p.frequency_penalty * static_cast<float>(counts[i]);
         x -= p.presence_penalty;
         z[i] = x;

@@ -34,7 +34,8 @@ inline SamplingOracle sampling_oracle(std::span<const float> logits,
   std::vector<double> z(vocab);
   for (size_t i = 0; i < vocab; ++i) {
     if (!counts.empty() && counts[i] > 0) {
-      x[i] = x[i] > 0 ? x[i] / p.repetition_penalty : x[i] * p.repetition_penalty;
+      x[i] = x[i] > 0 ? std::min(x[i] / p.repetition_penalty, std::numeric_limits<float>::max())
+                      : x[i] * p.repetition_penalty;
       x[i] -= p.frequency_penalty * static_cast<float>(counts[i]);
       x[i] -= p.presence_penalty;
     }

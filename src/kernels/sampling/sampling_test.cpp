@@ -317,6 +317,30 @@ TEST(SamplingTest, PenaltiesByHand) {
   EXPECT_NEAR(token.logprob, 0.5 - std::log(sum), 1e-7);
 }
 
+TEST(SamplingTest, PenaltyThatOverflowsKeepsLogprobsFinite) {
+  const std::vector<float> logits = {8.0F, 9.0F, -1.0F, 2.0F};
+  const std::vector<int32_t> counts = {1, 2, 1, 0};
+  for (const float temperature : {0.0F, 1e-6F, 1.0F}) {
+    SamplingParams params;
+    params.temperature = temperature;
+    params.repetition_penalty = 1e-38F;  // 8 / 1e-38 is over the largest float32
+    params.want_logprob = true;
+    params.top_logprobs = 4;
+    SamplingWorkspace workspace;
+    std::vector<ScoredToken> top;
+    const SampledToken token = sample_token(logits, params, counts, workspace, &top);
+    EXPECT_EQ(token.status, SamplingStatus::kDrawn);
+    EXPECT_EQ(token.id, sampling_oracle(logits, params, counts).drawn);
+    EXPECT_FLOAT_EQ(token.logprob, -std::log(2.0F));  // the two that overflow are equal
+    ASSERT_EQ(top.size(), 4U);
+    EXPECT_EQ(top[0].id, 0);
+    EXPECT_EQ(top[1].id, 1);
+    for (const ScoredToken& entry : top) {
+      EXPECT_FALSE(std::isnan(entry.logprob)) << "token " << entry.id;
+    }
+  }
+}
+
 TEST(SamplingTest, PlainLogprobEqualsLogSoftmax) {
   std::mt19937 random(3);
   const std::vector<float> logits = random_logits(random, 333, 4.0F, false);
