@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 BUILD := build/$(PRESET)
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help bootstrap configure build test demo format check goldens clean
+.PHONY: help bootstrap configure build program test demo format check goldens clean
 .DEFAULT_GOAL := help
 
 help:            ## this list
@@ -33,7 +33,12 @@ test: build      ## build and run every test that a CPU can run
 	@echo "test: preset $(PRESET)"
 	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error
 
-demo: build      ## serve models/abacus, ask it a question, show the streamed answer
+program: $(BUILD)/build.ninja  ## build the program alone: build/bin/baleen
+	@echo "program: preset $(PRESET), $(JOBS) jobs"
+	@cmake --build $(BUILD) -j $(JOBS) --target baleen
+	@mkdir -p build/bin && ln -sf ../$(PRESET)/bin/baleen build/bin/baleen
+
+demo: program    ## serve models/abacus, ask it a question, show the streamed answer
 	@tools/demo
 
 goldens:         ## make the fixtures of tests/golden again, with the Hugging Face port
