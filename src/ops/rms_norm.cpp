@@ -1,8 +1,11 @@
 #include "ops/rms_norm.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 
 #include "base/check.h"
+#include "kernels/rms_norm/rms_norm_cpu.h"
+#include "ops/needs_gradient.h"
 #include "ops/rounding.h"
 
 namespace baleen::ops {
@@ -12,6 +15,34 @@ at::Tensor normalised(const at::Tensor& x, const at::Tensor& weight, double eps)
   const at::Tensor rho = x.square().mean(-1, /*keepdim=*/true).add(eps).rsqrt();
   const at::Tensor unit = x * rho;
   return weight.defined() ? unit * weight : unit;
+}
+
+/// One pass per row, for CPU tensors that need no gradient; rounded as store_activation does.
+at::Tensor fused_norm(const at::Tensor& x, const at::Tensor& weight, double eps, bool rounded) {
+  const at::Tensor source = x.contiguous();
+  const at::Tensor gain = weight.defined() ? weight.contiguous() : weight;
+  at::Tensor y = at::empty_like(source);
+  AT_DISPATCH_FLOATING_TYPES(source.scalar_type(), "rms_norm", [&] {
+    kernels::rms_norm_cpu<scalar_t>(
+        {.x = source.const_data_ptr<scalar_t>(),
+         .weight = gain.defined() ? gain.const_data_ptr<scalar_t>() : nullptr,
+         .y = y.mutable_data_ptr<scalar_t>(),
+         .rows = source.numel() / source.size(-1),
+         .width = source.size(-1),
+         .eps = eps,
+         .rounded = rounded});
+  });
+  return y;
+}
+
+at::Tensor stored_norm(const at::Tensor& x,
+                       const at::Tensor& weight,
+                       double eps,
+                       const Numerics& numerics) {
+  if (x.device().is_cpu() && x.size(-1) > 0 && !needs_gradient(x, weight)) {
+    return fused_norm(x, weight, eps, numerics.round_activations);
+  }
+  return store_activation(normalised(x, weight, eps), numerics);
 }
 
 /// Every step of the formula in bf16, as tensor code over a bf16 tensor rounds it.
@@ -31,15 +62,14 @@ at::Tensor rms_norm(const at::Tensor& x,
                "norm weight of {} for width {}",
                weight.numel(),
                x.size(-1));
-  return store_activation(normalised(x, weight, eps), numerics);
+  return stored_norm(x, weight, eps, numerics);
 }
 
 at::Tensor query_head_norm(const at::Tensor& x, double eps, const Numerics& numerics) {
-  const at::Tensor exact = normalised(x, at::Tensor(), eps);
   if (numerics.query_norm == QueryNorm::kBf16) {
-    return straight_through(exact, stepwise_bf16_norm(x, eps));
+    return straight_through(normalised(x, at::Tensor(), eps), stepwise_bf16_norm(x, eps));
   }
-  return store_activation(exact, numerics);
+  return stored_norm(x, at::Tensor(), eps, numerics);
 }
 
 }  // namespace baleen::ops

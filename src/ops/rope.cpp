@@ -5,9 +5,11 @@
 #include <numbers>
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/check.h"
+#include "kernels/rope/rope_cpu.h"
 #include "numerics/bfloat16.h"
 #include "ops/needs_gradient.h"
 #include "ops/rounding.h"
@@ -29,6 +31,31 @@ at::Tensor rotated(const at::Tensor& x, const at::Tensor& rows, bool inverse) {
   }
   pairs_of(result, rows.size(-1)).mul_(factors);
   return result;
+}
+
+/// Copy, rotation and rounding in one pass, for CPU tensors that need no gradient and one table for
+/// all sequences of the batch.
+at::Tensor fused_rotation(const at::Tensor& x, const at::Tensor& rows, bool inverse, bool rounded) {
+  const at::Tensor source = x.contiguous();
+  const at::Tensor table = at::view_as_real(rows.contiguous());
+  at::Tensor y = at::empty_like(source);
+  const int64_t tokens = x.size(1);
+  const int64_t width = x.size(-1);
+  const int64_t heads = x.dim() == 4 ? x.size(2) : 1;
+  AT_DISPATCH_FLOATING_TYPES(source.scalar_type(), "rotate", [&] {
+    for (int64_t i = 0; i < x.size(0) * tokens; ++i) {
+      kernels::rotate_cpu<scalar_t>(
+          {.x = source.const_data_ptr<scalar_t>() + i * heads * width,
+           .cis = table.const_data_ptr<scalar_t>() + i % tokens * 2 * rows.size(-1),
+           .y = y.mutable_data_ptr<scalar_t>() + i * heads * width,
+           .rows = heads,
+           .width = width,
+           .pairs = rows.size(-1),
+           .inverse = inverse,
+           .rounded = rounded});
+    }
+  });
+  return y;
 }
 
 class Rotate : public torch::autograd::Function<Rotate> {
@@ -159,6 +186,9 @@ at::Tensor rotate(const at::Tensor& x,
                rows.size(-1));
   if (rows.size(-1) == 0) {
     return x;
+  }
+  if (x.device().is_cpu() && rows.dim() == 2 && !needs_gradient(x)) {
+    return fused_rotation(x, rows, inverse, numerics.round_activations);
   }
   return store_activation(
       needs_gradient(x) ? Rotate::apply(x, rows, inverse) : rotated(x, rows, inverse), numerics);
