@@ -124,6 +124,7 @@ void keep_nucleus(std::vector<int32_t>& ids, float top_p, double largest, const 
 void list_best(std::vector<int32_t>& ids,
                int32_t num_wanted,
                const Better& better,
+               double largest,
                double log_sum,
                std::vector<ScoredToken>& top) {
   const size_t count = std::min(static_cast<size_t>(num_wanted), ids.size());
@@ -131,7 +132,7 @@ void list_best(std::vector<int32_t>& ids,
       ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count), ids.end(), better);
   for (size_t i = 0; i < count; ++i) {
     const double z = better.z[static_cast<size_t>(ids[i])];
-    top.push_back({ids[i], static_cast<float>(z - log_sum)});
+    top.push_back({ids[i], static_cast<float>(z - largest - log_sum)});
   }
 }
 
@@ -189,13 +190,13 @@ SampledToken sample_token(std::span<const float> logits,
   }
   const double largest = z[static_cast<size_t>(best_id)];
 
-  double log_sum = 0.0;
+  double log_sum = 0.0;  // of exp(z - largest); apart from it, so that a huge z loses nothing
   if (p.want_logprob || p.top_logprobs > 0) {
     double sum = 0.0;
     for (const int32_t id : ids) {
       sum += std::exp(z[static_cast<size_t>(id)] - largest);
     }
-    log_sum = largest + std::log(sum);
+    log_sum = std::log(sum);
   }
   SampledToken token;
   if (p.forced_id >= 0) {
@@ -206,7 +207,7 @@ SampledToken sample_token(std::span<const float> logits,
   }
   if (p.top_logprobs > 0) {
     BALEEN_CHECK(top != nullptr);
-    list_best(ids, p.top_logprobs, better, log_sum, *top);
+    list_best(ids, p.top_logprobs, better, largest, log_sum, *top);
   }
   if (token.id < 0) {
     if (p.top_k > 0 && static_cast<size_t>(p.top_k) < ids.size()) {
@@ -219,7 +220,7 @@ SampledToken sample_token(std::span<const float> logits,
     token.id = draw(ids, p, largest, better);
   }
   if (p.want_logprob) {
-    token.logprob = static_cast<float>(z[static_cast<size_t>(token.id)] - log_sum);
+    token.logprob = static_cast<float>(z[static_cast<size_t>(token.id)] - largest - log_sum);
   }
   return token;
 }
