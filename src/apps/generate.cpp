@@ -121,6 +121,9 @@ void generate(GenerateOptions options) {
   if (options.prompt.empty() == options.chat.empty()) {
     throw ConfigError("give either --prompt or --chat");
   }
+  if (options.chat.empty() && (!options.system.empty() || options.thinking)) {
+    throw ConfigError("--system and --thinking need --chat; --prompt is taken as it is");
+  }
   log::set_level(log::Level::kWarn);
   options.model.show_progress = !options.quiet;
   options.model.max_running = 1;

@@ -22,7 +22,13 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    exit_code = app.exit(error);
+    // Help ends with 0; every refused command line with 1, like all other errors of start-up.
+    if (error.get_exit_code() == 0) {
+      app.exit(error);
+    } else {
+      std::fprintf(stderr, "baleen: %s (--help shows what is accepted)\n", error.what());
+      exit_code = 1;
+    }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "baleen: %s\n", error.what());
     exit_code = 1;

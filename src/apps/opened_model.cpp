@@ -26,7 +26,8 @@ void add_model_flags(CLI::App& command, OpenModelOptions& options) {
   command.add_option("--max-step-tokens", options.max_step_tokens, "Tokens of one forward step");
   command.add_option(
       "--max-prefill-chunk", options.max_prefill_chunk, "Prompt tokens of one request in one step");
-  command.add_option("--threads", options.num_threads, "CPU threads of one operator");
+  command.add_option("--threads", options.num_threads, "CPU threads of one operator")
+      ->check(CLI::Range(1, 1024));
 }
 
 OpenedModel open_model(const OpenModelOptions& options) {

@@ -1,9 +1,11 @@
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
 #include "apps/commands.h"
 #include "apps/model_source.h"
 #include "apps/plan_report.h"
+#include "base/error.h"
 #include "weights/json_text.h"
 
 namespace baleen::apps {
@@ -26,6 +28,9 @@ void run(const PlanFlags& flags) {
   request.cache_formats.index =
       flags.index == "fp4" ? cache::IndexFormat::kFp4 : cache::IndexFormat::kFp8;
   request.options.drafts = !flags.no_drafts && config.num_nextn_predict_layers > 0;
+  if (std::isnan(flags.memory_gib)) {  // passes the range check of the flag
+    throw ConfigError("--memory-gib must be a number");
+  }
   if (flags.memory_gib > 0) {
     request.memory_gib = flags.memory_gib;
   }
@@ -49,16 +54,19 @@ void add_plan(CLI::App& app) {
   command->add_option("--index-format", flags->index, "Index keys in the cache")
       ->check(CLI::IsMember({"fp8", "fp4"}));
   command->add_option("--ranks", flags->request.num_ranks, "Tensor-parallel ranks")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1 << 20));
   command
       ->add_option("--memory-gib",
                    flags->memory_gib,
                    "Memory of one rank for weights and cache, in GiB (0: do not fit a cache)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 1e9));
   cache::CachePlanOptions& options = flags->request.options;
-  command->add_option(
-      "--max-running-requests", options.max_running_requests, "Requests that run at once");
-  command->add_option("--chunk-tokens", options.chunk_tokens, "Tokens of one prefill step");
+  command
+      ->add_option(
+          "--max-running-requests", options.max_running_requests, "Requests that run at once")
+      ->check(CLI::Range(1, 1 << 30));
+  command->add_option("--chunk-tokens", options.chunk_tokens, "Tokens of one prefill step")
+      ->check(CLI::Range(1, 1 << 30));
   command->add_option("--swa-full-tokens-ratio",
                       options.swa_full_tokens_ratio,
                       "Window pages kept per page of the compressed pools");

@@ -92,7 +92,7 @@ void add_score(CLI::App& app) {
   command->add_option("--numerics", flags->numerics, "rounding of activations and caches")
       ->check(CLI::IsMember({"checkpoint", "reference", "plain"}));
   command->add_option("--threads", flags->threads, "threads of one operator")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1024));
   command->callback([flags] { run_score(*flags); });
 }
 

@@ -66,7 +66,8 @@ void add_flags(CLI::App& command, ServeOptions& o) {
                      "Prompt tokens of one request in one step");
   command.add_option("--max-step-tokens", o.model.max_step_tokens, "Tokens of one forward step");
   command.add_option("--numerics", o.model.numerics, "checkpoint, reference or plain");
-  command.add_option("--threads", o.model.num_threads, "CPU threads of one operator");
+  command.add_option("--threads", o.model.num_threads, "CPU threads of one operator")
+      ->check(CLI::Range(1, 1024));
   command.add_option("--io-threads", o.server.http.io_threads, "Threads that serve sockets");
   command.add_option(
       "--handler-threads", o.server.http.handler_threads, "Threads that read and encode requests");

@@ -1,0 +1,130 @@
+"""The commands that work on folders: synth, convert, plan and score in a row, and what they refuse."""
+import json
+import os
+import struct
+import subprocess
+
+import numpy
+import pytest
+
+from conftest import ABACUS, BIN
+
+PROGRAM = BIN / "baleen"
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="needs the program")
+IDS = [[1, 5, 3, 9, 2, 7, 8, 4, 6, 10, 11, 3, 5, 7, 2, 9, 30], [4]]
+
+
+def baleen(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=100)
+
+
+def good(*arguments):
+    done = baleen(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refused(*arguments):
+    """The error line of a command that must fail."""
+    done = baleen(*arguments)
+    assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("baleen: ")]
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+def tensors(file):
+    """All float tensors of a safetensors file by name."""
+    data = file.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    types = {"F64": "<f8", "F32": "<f4"}
+    return {name: numpy.frombuffer(data[8 + length:][slice(*entry["data_offsets"])], types[entry["dtype"]])
+            for name, entry in header.items() if name != "__metadata__" and entry["dtype"] in types}
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("synth") / "tiny"
+    good("synth", folder, "--config", "tiny", "--seed", 3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ids(tmp_path_factory):
+    file = tmp_path_factory.mktemp("ids") / "ids.json"
+    file.write_text(json.dumps({"sequences": IDS}))
+    return file
+
+
+@pytest.mark.parametrize("weights", ["fp8", "bf16"])
+def test_converted_model_scores_the_same_whole_and_cut(published, ids, tmp_path, weights):
+    folder = tmp_path / weights
+    good("convert", published, folder, "--format", weights, *(["--allow-lossy"] if weights == "fp8" else []))
+    runs = {}
+    for name, flags in (("whole", []), ("cut", ["--chunk", 7]), ("stepwise", ["--prefill", 5])):
+        file = tmp_path / f"{name}.safetensors"
+        good("score", folder, "--input", ids, "--output", file, "--dtype", "double", "--numerics", "plain", *flags)
+        runs[name] = tensors(file)
+    assert runs["whole"]
+    for name in ("cut", "stepwise"):
+        assert runs[name].keys() == runs["whole"].keys()
+        for key, value in runs["whole"].items():
+            assert numpy.isfinite(value).all(), key
+            assert abs(value - runs[name][key]).max(initial=0) <= 1e-10, (name, key)
+
+
+def test_plan_counts_the_written_weights(published):
+    weights = json.loads(good("plan", "--config", published, "--json"))["weights"]["by_type"]
+    stored = {}
+    for file in published.glob("*.safetensors"):
+        data = file.read_bytes()
+        (length,) = struct.unpack("<Q", data[:8])
+        for name, entry in json.loads(data[8:8 + length]).items():
+            if name != "__metadata__":
+                stored[entry["dtype"]] = stored.get(entry["dtype"], 0) + 1
+    assert {kind: row["tensors"] for kind, row in weights.items()} == stored
+
+
+@pytest.mark.parametrize("arguments, named", [
+    ([], "subcommand"),
+    (["serve"], "model"),
+    (["serve", "nowhere"], "nowhere"),
+    (["serve", "nowhere", "--threads", 0], "--threads"),
+    (["serve", "nowhere", "--port", "x"], "--port"),
+    (["generate", "nowhere", "--prompt", "x", "--thinking"], "--thinking"),
+    (["plan", "--config", "nowhere"], "nowhere"),
+    (["plan", "--ranks", 0], "--ranks"),
+    (["plan", "--memory-gib", "nan"], "--memory-gib"),
+    (["plan", "--chunk-tokens", 0], "--chunk-tokens"),
+    (["version", "surplus"], "surplus"),
+])
+def test_bad_command_line_ends_with_one_line_and_code_1(arguments, named):
+    assert named in refused(*arguments)
+
+
+@pytest.mark.parametrize("text, named", [
+    ("", "not JSON"), ("{}", "sequences"), ('{"sequences": [["a"]]}', "integers"),
+    ('{"sequences": [[1, 999999999]]}', "999999999")])
+def test_score_refuses_bad_input_and_leaves_no_output(published, tmp_path, text, named):
+    file = tmp_path / "ids.json"
+    file.write_text(text)
+    assert named in refused("score", published, "--input", file, "--output", tmp_path / "out.safetensors")
+    assert os.listdir(tmp_path) == ["ids.json"]
+
+
+def test_convert_names_a_truncated_file_and_leaves_no_folder(published, tmp_path):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for file in published.iterdir():
+        (broken / file.name).write_bytes(file.read_bytes())
+    shard = next(iter(sorted(broken.glob("*.safetensors"))))
+    with shard.open("r+b") as file:
+        file.truncate(shard.stat().st_size - 1)
+    assert shard.name in refused("convert", broken, tmp_path / "target", "--format", "bf16")
+    assert not (tmp_path / "target").exists() or not any((tmp_path / "target").glob("*.safetensors"))
+
+
+def test_synth_and_convert_never_write_over_a_model(published):
+    assert str(published) in refused("synth", published, "--config", "tiny")
+    assert str(ABACUS) in refused("convert", published, ABACUS, "--format", "bf16")
