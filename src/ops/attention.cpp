@@ -94,7 +94,7 @@ at::Tensor logits_of(const Shape& shape, const Chunk& chunk, const at::Tensor& q
 }
 
 at::Tensor numerator_weights(const Shape& shape, const at::Tensor& e) {
-  return shape.rounded ? e.to(at::kFloat).to(at::kBFloat16).to(e.scalar_type()) : e;
+  return shape.rounded ? round_bf16(e) : e;
 }
 
 /// [B, count, nh, X] as [B, count * nh, X] for products with rows that all heads share.

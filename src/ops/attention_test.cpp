@@ -132,6 +132,32 @@ TEST(AttentionTest, RoundedWeightsAndOutput) {
   }
 }
 
+// A double weight rounds to bf16 once. Rounded to float on the way, one just above the middle of
+// two bf16 values becomes the middle, and then goes to the even, lower one. About one weight in
+// 2^16 is such a case, enough to make long double runs depend on how they are cut.
+TEST(AttentionTest, WeightsRoundOnceForAnyNumberOfQueries) {
+  const double middle = 0.75 + 0x1p-9;
+  const double distance = -std::log(middle + 0x1p-35);
+  for (const int64_t tokens : {2, 4, 5, 40}) {
+    at::Tensor raw = at::zeros({1, tokens, 1}, at::kDouble);
+    raw.slice(1, 1, tokens, 2).fill_(-distance);  // every later query sees logits 0 and -distance
+    const at::Tensor q = at::ones({1, tokens, 1, 1}, at::kDouble);
+    const at::Tensor sink = at::zeros({1}, at::kDouble);
+    const at::Tensor o =
+        sparse_attention(q,
+                         {.raw = raw, .entries = {}, .picks = {}, .ratio = 0, .window = 2},
+                         sink,
+                         0,
+                         Numerics::reference());
+    const double upper = 0.75 + 0x1p-8;
+    const double expected =
+        numerics::round_to_bf16(upper * -distance / (1.0 + (middle + 0x1p-35) + 1.0));
+    for (int64_t t = 1; t < tokens; ++t) {
+      EXPECT_EQ(o[0][t][0][0].item<double>(), expected) << "query " << t << " of " << tokens;
+    }
+  }
+}
+
 TEST(AttentionTest, RowsThatAreNotVisibleDoNotCount) {
   Scene s = scene(5, 6, 4, 4, false, at::kDouble);
   const at::Tensor before = sparse_attention(s.q, s.rows(), s.sink, s.first, Numerics::plain());
