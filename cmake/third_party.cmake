@@ -24,8 +24,9 @@ function(baleen_third_party name)
   target_compile_definitions(third_party_${name} INTERFACE ${arg_DEFINE})
 endfunction()
 
-baleen_third_party(fmt LINK fmt::fmt-header-only)
-baleen_third_party(spdlog LINK spdlog::spdlog_header_only Threads::Threads)
+# fmt and spdlog as libraries: the header-only forms compile all of fmt again in every object.
+baleen_third_party(fmt LINK fmt::fmt)
+baleen_third_party(spdlog LINK spdlog::spdlog)
 baleen_third_party(prometheus LINK prometheus-cpp::core)
 baleen_third_party(boost_json LINK Boost::json)
 baleen_third_party(boost_net LINK Boost::headers Boost::url OpenSSL::SSL OpenSSL::Crypto Threads::Threads
