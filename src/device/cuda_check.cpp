@@ -1,0 +1,23 @@
+#include "device/cuda_check.h"
+
+#include <string>
+
+namespace baleen::device {
+
+void throw_cuda_error(cudaError_t code, const char* call, const char* file, int line) {
+  throw DeviceError(std::string("CUDA: ") + cudaGetErrorName(code) + " (" +
+                    cudaGetErrorString(code) + ") from " + call + " at " + file + ":" +
+                    std::to_string(line));
+}
+
+int device_count() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess) {
+    cudaGetLastError();  // A missing driver is an answer here, not an error to leave behind.
+    return 0;
+  }
+  return count;
+}
+
+}  // namespace baleen::device
