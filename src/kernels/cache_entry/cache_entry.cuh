@@ -20,7 +20,7 @@
 
 #include "kernels/cache_entry/cache_entry_layout.h"
 #include "kernels/cache_entry/row_math.cuh"
-#include "kernels/ptx/e4m3_pair.cuh"
+#include "kernels/ptx/convert.cuh"
 
 namespace baleen::kernels {
 
@@ -85,7 +85,7 @@ __device__ inline void store_kv_entry(const KvPoolView& pool,
     uint32_t codes[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      codes[i] = ptx::e4m3_quad(v[4 * i] * inverse,
+      codes[i] = ptx::pack_e4m3(v[4 * i] * inverse,
                                 v[4 * i + 1] * inverse,
                                 v[4 * i + 2] * inverse,
                                 v[4 * i + 3] * inverse);
@@ -170,7 +170,7 @@ __device__ inline void store_index_key_entry(const IndexPoolView& pool,
     const float scale = numerics::q8_scale(row_amax);
     const float inverse = inverse_pow2(scale);
     *reinterpret_cast<uint32_t*>(values + lane * 4) =
-        ptx::e4m3_quad(v[0] * inverse, v[1] * inverse, v[2] * inverse, v[3] * inverse);
+        ptx::pack_e4m3(v[0] * inverse, v[1] * inverse, v[2] * inverse, v[3] * inverse);
     if (lane == 0) {
       *reinterpret_cast<float*>(scales) = scale;
     }
@@ -200,7 +200,7 @@ __device__ inline void store_index_key_entry(const IndexPoolView& pool,
   for (int i = 0; i < kIndexLaneDims; ++i) {
     x[i] = numerics::e2m1_to_float(codes[i]) * (scale * inverse_largest * 64.0F);
   }
-  *reinterpret_cast<uint32_t*>(values + lane * 4) = ptx::e4m3_quad(x[0], x[1], x[2], x[3]);
+  *reinterpret_cast<uint32_t*>(values + lane * 4) = ptx::pack_e4m3(x[0], x[1], x[2], x[3]);
   if (lane == 0) {
     *reinterpret_cast<float*>(scales) = largest_scale * 0.015625F;
   }

@@ -65,23 +65,21 @@ __device__ inline void rotate_pair(float& a, float& b, float2 turn) {
   b = to_bf16(y);
 }
 
-/// Tree sum of the squares of 2^k neighbouring elements.
-template <int kCount>
-__device__ inline float square_tree(const float (&values)[kCount]) {
-  static_assert((kCount & (kCount - 1)) == 0);
-  float sums[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    sums[i] = __fmul_rn(values[i], values[i]);
+/// Tree sum of the squares of 2^k neighbouring elements, from kBegin on. By recursion: the compiler
+/// does not unroll a loop that halves its bound, and would put the partial sums into local memory.
+template <int kCount, int kBegin = 0, int kSize>
+__device__ __forceinline__ float square_tree(const float (&values)[kSize]) {
+  static_assert((kCount & (kCount - 1)) == 0 && kBegin + kCount <= kSize);
+  if constexpr (kCount == 1) {
+    return __fmul_rn(values[kBegin], values[kBegin]);
+  } else {
+    return __fadd_rn(square_tree<kCount / 2, kBegin>(values),
+                     square_tree<kCount / 2, kBegin + kCount / 2>(values));
   }
-#pragma unroll
-  for (int width = kCount / 2; width > 0; width /= 2) {
-#pragma unroll
-    for (int i = 0; i < width; ++i) {
-      sums[i] = __fadd_rn(sums[2 * i], sums[2 * i + 1]);
-    }
-  }
-  return sums[0];
+}
+template <int kSize>
+__device__ __forceinline__ float square_tree(const float (&values)[kSize]) {
+  return square_tree<kSize, 0>(values);
 }
 
 /// Sum over a warp, every lane with the same bits. Addition commutes, so the butterfly is the tree.
