@@ -191,6 +191,7 @@ void BenchContext::measure_ab(const BenchRow& row_a,
 int run_kernel_benches(const std::vector<std::string>& arguments) {
   BenchContext::Options options;
   bool list = false;
+  bool with_ceilings = true;
   std::string kernels;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const auto value = [&]() -> std::string {
@@ -202,6 +203,8 @@ int run_kernel_benches(const std::vector<std::string>& arguments) {
     const std::string& flag = arguments[i];
     if (flag == "--list") {
       list = true;
+    } else if (flag == "--no-ceilings") {
+      with_ceilings = false;
     } else if (flag == "--filter") {
       options.filter = value();
     } else if (flag == "--kernels") {
@@ -217,9 +220,10 @@ int run_kernel_benches(const std::vector<std::string>& arguments) {
     } else if (flag == "--replays") {
       options.replays = std::max(1, std::stoi(value()));
     } else {
-      throw ConfigError("unknown flag " + flag +
-                        "; known: --list --kernels REGEX --filter REGEX --out FILE --peers DIR "
-                        "--replays N --commit C --date D");
+      throw ConfigError(
+          "unknown flag " + flag +
+          "; known: --list --no-ceilings --kernels REGEX --filter REGEX --out FILE --peers DIR "
+          "--replays N --commit C --date D");
     }
   }
   const std::regex wanted(kernels.empty() ? ".*" : kernels);
@@ -236,8 +240,8 @@ int run_kernel_benches(const std::vector<std::string>& arguments) {
   }
   BenchContext context(options);
   for (const RegisteredBench& bench : registered_benches()) {
-    // Without the ceilings no percentage means anything, so they run whatever is asked for.
-    if (bench.kernel != "ceiling" && !std::regex_search(bench.kernel, wanted)) {
+    const bool is_ceiling = bench.kernel == "ceiling";
+    if (is_ceiling ? !with_ceilings : !std::regex_search(bench.kernel, wanted)) {
       continue;
     }
     context.begin_kernel(bench.kernel);

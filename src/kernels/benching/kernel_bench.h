@@ -112,7 +112,8 @@ struct BenchRegistration {
 };
 
 /// Runs ceilings and every registered benchmark; returns the exit status. `arguments` are those of
-/// `kernel_bench`: --filter REGEX --out FILE.csv --peers DIR --replays N --commit C --date D
+/// `kernel_bench`: --kernels REGEX --filter REGEX --out FILE.csv --peers DIR --replays N --commit C
+/// --date D
 /// --list.
 int run_kernel_benches(const std::vector<std::string>& arguments);
 
