@@ -41,8 +41,8 @@ struct GatherParams {
 };
 void launch_row_gather(const GatherParams& params, device::StreamHandle stream);
 
-/// `products` tensor instructions m64n256 per warp group, two warp groups on every multiprocessor, over
-/// operands that stay in shared memory.
+/// `products` tensor instructions m64n256 per warp group, two warp groups on every multiprocessor,
+/// over operands that stay in shared memory.
 struct TensorParams {
   const uint8_t* operands = nullptr;  // 96 KiB of random codes of the format
   float* sink = nullptr;              // f32 [1]
