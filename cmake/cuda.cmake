@@ -19,7 +19,8 @@ foreach(type IN ITEMS RELEASE DEBUG RELWITHDEBINFO)
   set(CMAKE_CUDA_FLAGS_${type} "-O3 -DNDEBUG")
 endforeach()
 
-set(CMAKE_CUDA_FLAGS "--expt-relaxed-constexpr -lineinfo -Xfatbin -compress-all -Xcompiler -Wall,-Wextra")
+# fmt 9 needs to be told that nvcc evaluates its format strings at compile time.
+set(CMAKE_CUDA_FLAGS "-DFMT_USE_CONSTEXPR=1 --expt-relaxed-constexpr -lineinfo -Xfatbin -compress-all -Xcompiler -Wall,-Wextra")
 if(BALEEN_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
