@@ -14,7 +14,7 @@ namespace baleen::kernels::benching {
 namespace {
 
 constexpr int64_t kMegabyte = 1'000'000;
-constexpr int64_t kPoolBytes = 512 * kMegabyte;
+constexpr int64_t kPoolBytes = 2048 * kMegabyte;
 
 device::Buffer<uint8_t> random_memory(int64_t bytes) {
   // One random megabyte, repeated: enough that no compression or zero value flatters a stream.
@@ -30,15 +30,16 @@ device::Buffer<uint8_t> random_memory(int64_t bytes) {
 }
 
 void measure_streams(BenchContext& bench, const device::Buffer<uint8_t>& memory, uint32_t* sink) {
-  const int64_t large = 256 * kMegabyte;
+  // Long enough that the ramp of a launch does not show.
+  const int64_t large = kPoolBytes / 2;
   const Timing read = bench.measure(
-      {.row = "ceiling/read/mb:256", .bytes = large}, 2, [&](cudaStream_t stream, int set) {
+      {.row = "ceiling/read/mb:1024", .bytes = large}, 2, [&](cudaStream_t stream, int set) {
         launch_read_stream(
             {.source = memory.data() + set * large, .bytes = large, .sink = sink, .blocks = 264},
             stream);
       });
   const Timing copy = bench.measure(
-      {.row = "ceiling/copy/mb:128", .bytes = 2 * large / 2}, 2, [&](cudaStream_t stream, int set) {
+      {.row = "ceiling/copy/mb:512", .bytes = large}, 2, [&](cudaStream_t stream, int set) {
         const uint8_t* source = memory.data() + set * large;
         launch_copy_stream({.source = source,
                             .target = const_cast<uint8_t*>(source) + large / 2,
@@ -53,7 +54,7 @@ void measure_streams(BenchContext& bench, const device::Buffer<uint8_t>& memory,
   }
   for (const int64_t kilobytes : {256, 1024, 2048, 4096, 8192, 16384, 32768, 65536}) {
     const int64_t bytes = kilobytes * 1024;
-    const int sets = static_cast<int>(std::min<int64_t>(kPoolBytes / bytes, 256));
+    const int sets = static_cast<int>(std::min<int64_t>(kPoolBytes / 4 / bytes, 256));
     for (const bool run_ahead : {false, true}) {
       for (const int blocks : {132, 264}) {
         bench.measure({.row = "ceiling/read_stream/kib:" + std::to_string(kilobytes) + "/blocks:" +
@@ -75,7 +76,7 @@ void measure_streams(BenchContext& bench, const device::Buffer<uint8_t>& memory,
 }
 
 void measure_gather(BenchContext& bench, const device::Buffer<uint8_t>& memory, uint32_t* sink) {
-  constexpr int64_t kPages = kPoolBytes / 37440;
+  constexpr int64_t kPages = kPoolBytes / 4 / 37440;
   for (const int64_t count : {40960, 163840}) {
     const int sets = 4;
     testing::RandomValues random(5);
@@ -158,17 +159,15 @@ struct PinnedFree {
 };
 
 void measure_pcie(BenchContext& bench, device::Buffer<uint8_t>& memory) {
-  constexpr int64_t kBytes = 64 * kMegabyte;
+  constexpr int64_t kBytes = 4 * kMegabyte;
   void* raw = nullptr;
   BALEEN_CUDA_CHECK(cudaMallocHost(&raw, kBytes));
   const std::unique_ptr<uint8_t, PinnedFree> pinned(static_cast<uint8_t*>(raw));
   std::fill_n(pinned.get(), kBytes, uint8_t{7});
   const Timing timing = bench.measure(
-      {.row = "ceiling/pcie/mb:64", .bytes = kBytes}, 2, [&](cudaStream_t stream, int set) {
-        if (set == 0) {  // one large copy per graph is enough: the row would last seconds otherwise
-          BALEEN_CUDA_CHECK(
-              cudaMemcpyAsync(memory.data(), pinned.get(), kBytes, cudaMemcpyHostToDevice, stream));
-        }
+      {.row = "ceiling/pcie/mb:4", .bytes = kBytes}, 2, [&](cudaStream_t stream, int) {
+        BALEEN_CUDA_CHECK(
+            cudaMemcpyAsync(memory.data(), pinned.get(), kBytes, cudaMemcpyHostToDevice, stream));
       });
   if (timing.median_us > 0) {
     bench.ceilings().pcie_gb_s = static_cast<double>(kBytes) / timing.median_us / 1e3;
