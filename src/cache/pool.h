@@ -17,9 +17,10 @@ enum class Pool : uint8_t {
   kIndexerState,  // index compressor rows, nested in window pages
   kC128State,     // compressor rows of kC128 layers, one ring per request
   kCheckpoint,    // resume points
+  kOpenGroup,     // their rows of an unfinished kC128 group
 };
 
-inline constexpr int kNumPools = 8;
+inline constexpr int kNumPools = 9;
 
 const char* pool_name(Pool pool);  // "swa", "c4", ...
 
@@ -27,7 +28,11 @@ template <Pool P>
 struct PoolTag;
 template <Pool P>
 using PoolSlot = StrongId<PoolTag<P>>;
-using FullPage = StrongId<struct FullPageTag>;  // 256 positions of the compressed pools
-using SwaPage = StrongId<struct SwaPageTag>;    // 256 positions of the window pool
+using FullPage = StrongId<struct FullPageTag>;       // 256 positions of the compressed pools
+using SwaPage = StrongId<struct SwaPageTag>;         // 256 positions of the window pool
+using CheckpointSlot = PoolSlot<Pool::kCheckpoint>;  // payload of one resume point
+using OpenGroupBlock = PoolSlot<Pool::kOpenGroup>;   // rows of an unfinished kC128 group
+using NamespaceId = StrongId<struct NamespaceTag>;   // interned cache salt and extra key
+using CacheTicket = StrongId<struct CacheTicketTag, int64_t>;  // a step or copy in flight
 
 }  // namespace baleen::cache

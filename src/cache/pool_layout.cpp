@@ -44,6 +44,8 @@ const char* pool_name(Pool pool) {
       return "c128_state";
     case Pool::kCheckpoint:
       return "checkpoint";
+    case Pool::kOpenGroup:
+      return "open_group";
   }
   return "unknown";
 }
