@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "numerics/host_device.h"
 #include "numerics/philox.h"
 
 namespace baleen::kernels {
@@ -14,7 +15,7 @@ namespace baleen::kernels {
 inline const double kLargestGumbel = -std::log(-std::log1p(-0x1p-53));
 
 /// -log(-log u), u = (k + 1/2) 2^-52 with the upper 52 bits k of the first two words.
-inline double gumbel_noise(
+BALEEN_HOST_DEVICE inline double gumbel_noise(
     uint64_t seed, int32_t sample_index, int64_t position, int32_t element, uint32_t stream) {
   const numerics::PhiloxBlock random =
       numerics::philox4x32_10({{static_cast<uint32_t>(sample_index),

@@ -1,0 +1,261 @@
+#pragma once
+// The usual row: the kept set lies among at most 1,024 best tokens. The leader block knows the
+// largest key of every 128 columns; the k-th largest of these is a lower bound of the k-th best
+// token, so only groups that reach it are read again. What they hold above the bound is sorted;
+// top-p, min-p, the draw and the lists work on the sorted candidates. Exact, ties to the lower id.
+//
+//   uint32_t bound = candidate_bound(arena, row, k);
+//   bool fits = gather_candidates(arena, row, bound);
+//   int count = sort_candidates(arena);
+
+#include "kernels/sampling/sampling_arena.cuh"
+
+namespace baleen::kernels {
+
+inline constexpr int kBoundSlack = 16;  // candidates more than needed that end the search early
+
+/// A key that at least min(k, finite groups) groups reach.
+__device__ inline uint32_t candidate_bound(SamplingArena& arena, const RowLogits& row, int k) {
+  constexpr int kPerThread = kMostGroups / kSampleThreads;
+  const int num_groups = row.num_leaves * kLeafGroups;
+  uint32_t keys[kPerThread];
+  uint32_t largest = 0;
+  int finite = 0;
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+    const int g = static_cast<int>(threadIdx.x) + i * kSampleThreads;
+    keys[i] = g < num_groups ? arena.group_keys[g] : 0;
+    largest = max(largest, keys[i]);
+    finite += keys[i] > kLowestKey ? 1 : 0;
+  }
+  int turn = 0;
+  if (block_sum(arena, finite, turn++) <= k) {
+    return kLowestKey + 1;
+  }
+  largest = __reduce_max_sync(kAllLanes, largest);
+  if (sample_lane() == 0) {
+    arena.counts[turn & 1][sample_warp()] = static_cast<int32_t>(largest);
+  }
+  __syncthreads();
+  for (int w = 0; w < kSampleWarps; ++w) {
+    largest = max(largest, static_cast<uint32_t>(arena.counts[turn & 1][w]));
+  }
+  ++turn;
+  uint32_t low = kLowestKey + 1;  // more than k groups reach it
+  uint32_t high = largest;        // after the loop: the answer is `low`
+  if (k == 1) {
+    return largest;
+  }
+  high = largest + 1;  // none reaches it
+  while (high - low > 1) {
+    const uint32_t middle = low + (high - low) / 2;
+    int reach = 0;
+#pragma unroll
+    for (int i = 0; i < kPerThread; ++i) {
+      reach += keys[i] >= middle ? 1 : 0;
+    }
+    const int total = block_sum(arena, reach, turn++);
+    if (total >= k) {
+      low = middle;
+      if (total <= k + kBoundSlack) {
+        break;
+      }
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/// Adds the lane's columns that `wanted` accepts; every lane of the warp calls.
+template <class Wanted>
+__device__ __forceinline__ void append_candidates(SamplingArena& arena,
+                                                  float4 x,
+                                                  int group,
+                                                  Wanted wanted) {
+  const float values[4] = {x.x, x.y, x.z, x.w};
+  const int lane = sample_lane();
+  const int32_t first = group * kGroupColumns + lane * 4;
+  uint32_t masks[4];
+  int total = 0;
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    masks[c] = __ballot_sync(kAllLanes, wanted(order_key(values[c]), first + c));
+    total += __popc(masks[c]);
+  }
+  if (total == 0) {
+    return;
+  }
+  int at = 0;
+  if (lane == 0) {
+    at = atomicAdd(&arena.num_candidates, total);
+  }
+  at = __shfl_sync(kAllLanes, at, 0);
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    const int place = at + __popc(masks[c] & ((1U << lane) - 1));
+    if ((masks[c] >> lane & 1U) != 0 && place < kMostCandidates) {
+      arena.candidates[place] = candidate_of(order_key(values[c]), first + c);
+    }
+    at += __popc(masks[c]);
+  }
+}
+
+/// Fills `candidates` with every token whose key reaches `bound`; false when there are too many.
+__device__ inline bool gather_candidates(SamplingArena& arena,
+                                         const RowLogits& row,
+                                         uint32_t bound) {
+  if (threadIdx.x == 0) {
+    arena.num_groups = 0;
+    arena.num_candidates = 0;
+  }
+  __syncthreads();
+  const int num_groups = row.num_leaves * kLeafGroups;
+  for (int g = static_cast<int>(threadIdx.x); g < num_groups; g += kSampleThreads) {
+    if (arena.group_keys[g] >= bound) {
+      arena.groups[atomicAdd(&arena.num_groups, 1)] = static_cast<uint16_t>(g);
+    }
+  }
+  __syncthreads();
+  constexpr int kAhead = 4;  // loads in flight per lane
+  const int chosen = arena.num_groups;
+  const auto reaches = [bound](uint32_t key, int32_t) { return key >= bound; };
+  for (int begin = sample_warp(); begin < chosen; begin += kSampleWarps * kAhead) {
+    float4 raw[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int at = begin + i * kSampleWarps;
+      raw[i] = at < chosen ? row.raw(arena.groups[at]) : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int at = begin + i * kSampleWarps;
+      if (at < chosen) {
+        const int g = arena.groups[at];
+        bool bad = false;
+        append_candidates(
+            arena, row.group(g, raw[i], row.touched(g / kLeafGroups), bad), g, reaches);
+      }
+    }
+  }
+  __syncthreads();
+  return arena.num_candidates <= kMostCandidates;
+}
+
+/// After a joint search of the border: collects exactly the kept tokens.
+__device__ inline void gather_kept(SamplingArena& arena, const RowLogits& row, KeepBorder border) {
+  if (threadIdx.x == 0) {
+    arena.num_candidates = 0;
+  }
+  __syncthreads();
+  const int num_groups = row.num_leaves * kLeafGroups;
+  const auto kept = [border](uint32_t key, int32_t id) { return border.keeps(key, id); };
+  for (int g = sample_warp(); g < num_groups; g += kSampleWarps) {
+    bool bad = false;
+    append_candidates(arena, row.group(g, row.raw(g), row.touched(g / kLeafGroups), bad), g, kept);
+  }
+  __syncthreads();
+}
+
+/// Sorts candidates best first into `sorted`; returns their number.
+__device__ inline int sort_candidates(SamplingArena& arena) {
+  const int count = arena.num_candidates;
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (count <= kSampleThreads) {
+    if (thread < count) {
+      const uint64_t mine = arena.candidates[thread];
+      int rank = 0;
+      for (int i = 0; i < count; ++i) {
+        rank += arena.candidates[i] > mine ? 1 : 0;
+      }
+      arena.sorted[rank] = mine;
+    }
+    __syncthreads();
+    return count;
+  }
+  int padded = kSampleThreads;
+  while (padded < count) {
+    padded *= 2;
+  }
+  for (int i = thread; i < padded; i += kSampleThreads) {
+    arena.sorted[i] = i < count ? arena.candidates[i] : 0;
+  }
+  for (int width = 2; width <= padded; width *= 2) {
+    for (int distance = width / 2; distance > 0; distance /= 2) {
+      __syncthreads();
+      for (int i = thread; i < padded / 2; i += kSampleThreads) {
+        const int left = 2 * i - (i & (distance - 1));
+        const int right = left + distance;
+        const uint64_t a = arena.sorted[left];
+        const uint64_t b = arena.sorted[right];
+        const bool descending = (left & width) == 0;
+        if ((a < b) == descending) {
+          arena.sorted[left] = b;
+          arena.sorted[right] = a;
+        }
+      }
+    }
+  }
+  __syncthreads();
+  return count;
+}
+
+/// Draws among the first `count` sorted candidates. `best` is the largest transformed logit.
+__device__ inline int32_t draw_narrow(SamplingArena& arena,
+                                      const RowLogits& row,
+                                      int count,
+                                      double best) {
+  const SamplingRow& p = row.params;
+  const int lane = sample_lane();
+  int kept = count;
+  if (p.top_p < 1.0F || p.min_p > 0.0F) {
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kSampleThreads) {
+      arena.masses[i] = exp(row.z(key_value(candidate_key(arena.sorted[i]))) - best);
+    }
+    __syncthreads();
+  }
+  if (p.top_p < 1.0F) {
+    // Every warp does the same scan, so no exchange is needed. Sums run best first.
+    double total = 0.0;
+    for (int begin = 0; begin < count; begin += 32) {
+      double sum = begin + lane < count ? arena.masses[begin + lane] : 0.0;
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        sum += __shfl_xor_sync(kAllLanes, sum, distance);
+      }
+      total += sum;
+    }
+    const double border = static_cast<double>(p.top_p) * total;
+    double before = 0.0;
+    kept = 0;
+    for (int begin = 0; begin < count; begin += 32) {
+      const double own = begin + lane < count ? arena.masses[begin + lane] : 0.0;
+      double up_to = own;
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const double other = __shfl_up_sync(kAllLanes, up_to, distance);
+        up_to += lane >= distance ? other : 0.0;
+      }
+      const double earlier = __shfl_up_sync(kAllLanes, up_to, 1);
+      const bool is_kept = begin + lane < count && before + (lane == 0 ? 0.0 : earlier) < border;
+      kept += __popc(__ballot_sync(kAllLanes, is_kept));
+      before += __shfl_sync(kAllLanes, up_to, 31);
+      if (!(before < border)) {
+        break;
+      }
+    }
+  }
+  Scored mine = {0.0, -1};
+  for (int i = static_cast<int>(threadIdx.x); i < kept; i += kSampleThreads) {
+    if (p.min_p > 0.0F && arena.masses[i] < static_cast<double>(p.min_p)) {
+      continue;
+    }
+    const uint64_t candidate = arena.sorted[i];
+    const int32_t id = candidate_id(candidate);
+    const Scored score = {row.z(key_value(candidate_key(candidate))) + noise_of(p, id), id};
+    mine = better(score, mine) ? score : mine;
+  }
+  return block_best(arena, mine).id;
+}
+
+}  // namespace baleen::kernels
