@@ -23,8 +23,9 @@ enum class CaptureSkip : uint8_t {
   kPinned,      // all slots in use by copies in flight, or none at all
   kOpenBlocks,  // no room for the rows of the open group
   kAborted,     // the sequence ended before the position was final
+  kInFlight,    // a step in flight overwrites ring rows that it needs
 };
-inline constexpr int kNumCaptureSkips = 3;
+inline constexpr int kNumCaptureSkips = 4;
 const char* capture_skip_name(CaptureSkip reason);
 
 struct CacheStats {

@@ -16,7 +16,7 @@ inline WorkloadOptions full_size(int32_t full_pages = 64, int32_t swa_pages = 24
                          .open_group_blocks = 96,
                          .event_capacity = 0};
   options.cache.request_slots = 8;
-  options.rings = {.c4_rows = 16, .c128_rows = 136};
+  options.cache.rings = {.c4_rows = 16, .c128_rows = 136};
   return options;
 }
 
@@ -32,11 +32,11 @@ inline WorkloadOptions small_size(int32_t full_pages = 24, int32_t swa_pages = 1
   options.cache.sizes = {.full_pages = full_pages,
                          .swa_pages = swa_pages,
                          .checkpoint_slots = 6,
-                         .open_group_blocks = 4,
+                         .open_group_blocks = 1,
                          .event_capacity = 0};
   options.cache.request_slots = 4;
   options.cache.capture.interval = 32;
-  options.rings = {.c4_rows = 16, .c128_rows = 16};
+  options.cache.rings = {.c4_rows = 16, .c128_rows = 16};
   return options;
 }
 

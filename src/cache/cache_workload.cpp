@@ -9,8 +9,10 @@ namespace baleen::cache {
 
 CacheWorkload::CacheWorkload(const WorkloadOptions& options)
     : geometry_(options.cache.geometry),
-      model_(
-          options.cache.geometry, options.cache.sizes, options.rings, options.cache.request_slots),
+      model_(options.cache.geometry,
+             options.cache.sizes,
+             options.cache.rings,
+             options.cache.request_slots),
       cache_(options.cache, &model_) {
   for (int32_t slot = options.cache.request_slots - 1; slot >= 0; --slot) {
     free_slots_.push_back(RequestSlot(slot));
@@ -96,7 +98,7 @@ bool CacheWorkload::submit(const std::vector<Work>& rows) {
     if (prefill) {
       cache_.plan_captures(s.lease, begin, end, captures_);
     }
-    cache_.join(result.step, s.lease);
+    cache_.join(result.step, s.lease, end);
     s.computed += kept;
     result.rows.push_back({work.sequence, kept, refused});
     step.rows.push_back(std::move(row));
@@ -153,7 +155,8 @@ void CacheWorkload::end(int sequence, bool keep) {
   const auto found = sequences_.find(sequence);
   BALEEN_CHECK(found != sequences_.end(), "sequence={}", sequence);
   Running& s = found->second;
-  free_slots_.push_back(s.lease.slot());
+  const RequestSlot slot = s.lease.slot();
+  free_slots_.push_back(slot);
   if (keep) {
     std::optional<CaptureJob> job = cache_.finish(std::move(s.lease));
     if (job) {
@@ -162,6 +165,13 @@ void CacheWorkload::end(int sequence, bool keep) {
   } else {
     cache_.abort(std::move(s.lease));
   }
+  // A copy that no step has taken up yet must not touch the slot's next sequence.
+  std::erase_if(copies_, [&](const ResumeCopy& copy) {
+    if (copy.slot == slot) {
+      cache_.complete(copy.ticket);
+    }
+    return copy.slot == slot;
+  });
   sequences_.erase(found);
 }
 

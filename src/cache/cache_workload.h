@@ -22,7 +22,6 @@ namespace baleen::cache {
 
 struct WorkloadOptions {
   SequenceCacheOptions cache;
-  StateRings rings;
 };
 
 class CacheWorkload {

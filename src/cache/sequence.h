@@ -18,8 +18,9 @@ struct Sequence {
   int32_t prompt_tokens = 0;  // known when it was admitted
   int32_t cached_tokens = 0;
   int32_t committed = 0;
-  int32_t next_id = -1;  // the token at position `committed`, -1: not known
-  int32_t branch = -1;   // a resume point is wanted there
+  int32_t written_end = 0;  // behind the last position that a step writes, refused ones included
+  int32_t next_id = -1;     // the token at position `committed`, -1: not known
+  int32_t branch = -1;      // a resume point is wanted there
 
   // Blocks [0, shared_blocks) are the tree's pages on the path to `node`, which is locked; the
   // others are private, one lease each.

@@ -40,7 +40,10 @@ SwaPage SequenceLease::swa_page(int32_t block) const {
 }
 
 SequenceCache::SequenceCache(const SequenceCacheOptions& options, PageObserver* observer)
-    : radix_(options.geometry, options.sizes, observer), capture_(options.capture) {
+    : radix_(options.geometry, options.sizes, observer),
+      rings_(options.rings),
+      capture_(options.capture) {
+  rings_.validate(geometry(), options.verified_tokens);
   if (options.request_slots <= 0 || options.sizes.full_pages <= 0 || options.sizes.swa_pages <= 0) {
     throw ConfigError(
         fmt::format("cache: request_slots = {}, full_pages = {}, swa_pages = {}: all "
@@ -138,7 +141,7 @@ std::optional<SequenceCache::Admission> SequenceCache::admit(RequestSlot slot,
   s.drafts = key.drafts;
   s.space = radix_.spaces().acquire(key.space);
   s.prompt_tokens = num_ids;
-  s.cached_tokens = s.committed = match.hit;
+  s.cached_tokens = s.committed = s.written_end = match.hit;
   s.next_id = key.ids[static_cast<size_t>(match.hit)];
   s.branch = match.branch;
   s.node = node;

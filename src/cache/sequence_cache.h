@@ -9,7 +9,7 @@
 //   if (!admitted) { ... no room now; nothing has changed ... }
 //   SequenceLease& lease = admitted->lease;               // compute from lease.committed() on
 //   cache.plan_captures(lease, begin, end, plan.captures);
-//   CacheTicket step = cache.open_step();  cache.join(step, lease);
+//   CacheTicket step = cache.open_step();  cache.join(step, lease, end);
 //   ... the step runs; then for each finished ticket: cache.complete(ticket); ...
 //   cache.commit(lease, ids_of_the_chunk, next_id);
 //   if (cache.reserve(lease, lease.committed() + 1)) { ... next step ... }
@@ -30,6 +30,7 @@
 #include "cache/resume_point.h"
 #include "cache/sequence.h"
 #include "cache/shadow_radix.h"
+#include "cache/state_rings.h"
 #include "cache/ticket_table.h"
 
 namespace baleen::cache {
@@ -80,7 +81,8 @@ struct SequenceKey {
 };
 
 /// Copies that make a sequence continue at a resume point; first in the next step's stream, behind
-/// captures without `in_pass`.
+/// captures without `in_pass`. If the sequence ends before a step has taken the copy up, drop it
+/// and complete its ticket.
 struct ResumeCopy {
   struct Block {
     int32_t block = 0;
@@ -143,6 +145,8 @@ struct CapturePolicy {
 struct SequenceCacheOptions {
   CacheGeometry geometry;
   ShadowRadixSizes sizes;
+  StateRings rings;
+  int32_t verified_tokens = 1;  // most tokens of a verify step: drafts + 1
   int32_t request_slots = 0;
   CapturePolicy capture;
 };
@@ -191,9 +195,9 @@ class SequenceCache {
 
   // Steps and copies in flight.
   CacheTicket open_step();
-  /// The step reads or writes the sequence's pages: none of them is reused before it is complete,
-  /// whatever becomes of the sequence.
-  void join(CacheTicket step, const SequenceLease& lease);
+  /// The step reads the sequence's pages and writes its positions below `end`, refusable drafts
+  /// included: no page is reused before it is complete, whatever becomes of the sequence.
+  void join(CacheTicket step, const SequenceLease& lease, int32_t end);
   /// An asynchronous copy of some blocks, independent of steps.
   CacheTicket hold_blocks(const SequenceLease& lease, int32_t first_block, int32_t num_blocks);
   /// Unknown and repeated completions are counted as late events.
@@ -242,7 +246,7 @@ class SequenceCache {
   void set_draft_rows(Sequence& s, const PrefixMatch& match, std::span<const int32_t> ids);
   bool recomputes_draft_row(const Sequence& s, const PrefixMatch& match, int32_t next_id) const;
   DraftMarks draft_marks_of(const Sequence& s, int32_t block) const;
-  void see_shared_drafts(Sequence& s, FullPage node);
+  void see_draft_rows(Sequence& s, SwaPage page, int32_t end, int32_t next_id);
   void hide_draft_row(Sequence& s, int32_t position);
   int32_t id_at(const Sequence& s, int32_t position) const;
 
@@ -260,11 +264,13 @@ class SequenceCache {
 
   // sequence_end.cpp
   std::optional<CaptureJob> end(SequenceLease&& lease, int32_t next_id);
+  bool rings_hold(const Sequence& s, int32_t position) const;
   std::optional<CaptureJob> capture_end(Sequence& s, int32_t position, CacheTicket ticket);
   void let_go(Sequence& s);
   void give_back(TicketHolds& holds);
 
   ShadowRadix radix_;
+  StateRings rings_;
   CapturePolicy capture_;
   TicketTable tickets_;
   std::vector<Sequence> sequences_;  // by request slot

@@ -26,32 +26,28 @@ void SequenceCache::set_draft_rows(Sequence& s,
   if (!s.drafts || match.hit == 0) {
     return;
   }
-  const int32_t next_id = ids[static_cast<size_t>(match.hit)];
-  int32_t stored_next = -1;
   if (match.point.valid()) {
     const ResumePoint& point = radix_.points().at(match.point);
+    const int32_t next_id = ids[static_cast<size_t>(match.hit)];
     s.draft_begin = std::min(point.draft_begin, match.hit);
-    stored_next = point.next_id;
-  } else {
-    const PageBook& book = radix_.book();
-    const RadixTree& tree = radix_.tree();
-    FullPage node = match.node;
-    for (int32_t left = geometry().window_pages(); left > 0 && node != RadixTree::kRoot; --left) {
-      const DraftMarks& marks = book.draft_marks(book.swa_of(node));
-      if (marks.valid_from > 0) {
-        const int32_t page_begin = tree.end_of(node) - geometry().page_tokens;
-        s.draft_begin = std::max(s.draft_begin, page_begin + marks.valid_from);
-      }
-      node = tree.node(node).parent;
+    if (s.draft_begin < match.hit && point.next_id != next_id &&
+        !recomputes_draft_row(s, match, next_id)) {
+      s.draft_hole = match.hit - 1;
     }
-    stored_next = book.draft_marks(book.swa_of(match.node)).next_id;
+  } else {
+    for (int32_t left = geometry().window_pages(); left > 0; --left) {  // oldest page first
+      const int32_t end = match.hit - (left - 1) * geometry().page_tokens;
+      if (end > 0) {
+        see_draft_rows(
+            s,
+            radix_.book().swa_of(s.pages[static_cast<size_t>(end / geometry().page_tokens - 1)]),
+            end,
+            ids[static_cast<size_t>(end)]);
+      }
+    }
   }
   if (s.draft_begin <= match.hit - geometry().window) {
     s.draft_begin = 0;  // nothing of the window is hidden
-  }
-  if (s.draft_begin < match.hit && stored_next != next_id &&
-      !recomputes_draft_row(s, match, next_id)) {
-    s.draft_hole = match.hit - 1;
   }
 }
 
@@ -83,16 +79,17 @@ void SequenceCache::hide_draft_row(Sequence& s, int32_t position) {
   s.draft_hole = position;
 }
 
-void SequenceCache::see_shared_drafts(Sequence& s, FullPage node) {
+/// The sequence reads the draft rows of a shared page that ends at `end`; its own next token there
+/// is `next_id`.
+void SequenceCache::see_draft_rows(Sequence& s, SwaPage page, int32_t end, int32_t next_id) {
   if (!s.drafts) {
     return;
   }
-  const DraftMarks& marks = radix_.book().draft_marks(radix_.book().swa_of(node));
-  const int32_t end = radix_.tree().end_of(node);
+  const DraftMarks& marks = radix_.book().draft_marks(page);
   if (marks.valid_from > 0) {
     s.draft_begin = std::max(s.draft_begin, end - geometry().page_tokens + marks.valid_from);
   }
-  if (s.draft_begin < end && marks.next_id != id_at(s, end)) {
+  if (s.draft_begin < end && marks.next_id != next_id) {
     hide_draft_row(s, end - 1);
   }
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -17,7 +18,7 @@ std::optional<CaptureJob> SequenceCache::end(SequenceLease&& lease, int32_t next
   Sequence& s = sequence_of(lease.slot());
   lease.cache_ = nullptr;
   std::optional<CaptureJob> job;
-  if (s.share) {
+  if (s.share && s.committed > s.cached_tokens) {
     if (next_id >= 0) {
       s.next_id = next_id;
     }
@@ -56,6 +57,14 @@ std::optional<CaptureJob> SequenceCache::end(SequenceLease&& lease, int32_t next
   return job;
 }
 
+/// Whether the rings still have what a resume point at `position` needs: carry rows and open group.
+bool SequenceCache::rings_hold(const Sequence& s, int32_t position) const {
+  const CacheGeometry& g = geometry();
+  const int32_t open = g.c128_ratio == 0 ? 0 : position % g.c128_ratio;
+  return (g.c4_ratio == 0 || s.written_end <= position - g.c4_ratio + rings_.c4_rows) &&
+         (open == 0 || s.written_end <= position - open + rings_.c128_rows);
+}
+
 std::optional<CaptureJob> SequenceCache::capture_end(Sequence& s,
                                                      int32_t position,
                                                      CacheTicket ticket) {
@@ -67,6 +76,10 @@ std::optional<CaptureJob> SequenceCache::capture_end(Sequence& s,
       wanted.node, s.space, radix_.book().tokens(wanted.head), position % geometry().page_tokens);
   if (twin.valid()) {
     points.touch(twin, radix_.tree().tick());
+    return std::nullopt;
+  }
+  if (!rings_hold(s, position)) {
+    ++radix_.stats().captures_skipped[static_cast<size_t>(CaptureSkip::kInFlight)];
     return std::nullopt;
   }
   const CheckpointSlot slot = take_point(s, position, PointKind::kTurn);
@@ -126,11 +139,13 @@ CacheTicket SequenceCache::open_step() {
   return tickets_.open();
 }
 
-void SequenceCache::join(CacheTicket step, const SequenceLease& lease) {
+void SequenceCache::join(CacheTicket step, const SequenceLease& lease, int32_t end) {
   BALEEN_CHECK(tickets_.is_open(step), "ticket={} is not open", step.value());
   Sequence& s = sequence_of(lease.slot());
+  BALEEN_CHECK(end <= lease.allocated(), "end={} allocated={}", end, lease.allocated());
   keep_open_tickets(s);
   s.tickets.push_back(step);
+  s.written_end = std::max(s.written_end, end);
 }
 
 CacheTicket SequenceCache::hold_blocks(const SequenceLease& lease,

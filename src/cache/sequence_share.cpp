@@ -14,7 +14,9 @@ void SequenceCache::share_blocks(Sequence& s, bool ending) {
   // reads the rows that it does have.
   const bool waits = s.shared_blocks * page_tokens < s.swa_valid_from &&
                      s.committed < s.swa_valid_from + geometry().window_reach();
-  if (end_block > s.shared_blocks && (ending || !waits)) {
+  // Until something was computed, pages of a resume may not have been filled yet.
+  const bool computed = s.committed > s.cached_tokens;
+  if (computed && end_block > s.shared_blocks && (ending || !waits)) {
     const int32_t first = s.shared_blocks;
     for (int32_t block = first; block < end_block; ++block) {
       node = share_block(s, block, node, std::move(s.leases[static_cast<size_t>(block - first)]));
@@ -56,7 +58,8 @@ FullPage SequenceCache::share_block(Sequence& s, int32_t block, FullPage parent,
       book.draft_marks(book.swa_of(existing)) = marks;
       ++stats.windows_adopted;
     } else {
-      see_shared_drafts(s, existing);
+      const int32_t end = tree.end_of(existing);
+      see_draft_rows(s, book.swa_of(existing), end, id_at(s, end));
     }
   }
   lease.reset();

@@ -36,6 +36,8 @@ const char* capture_skip_name(CaptureSkip reason) {
       return "open_blocks";
     case CaptureSkip::kAborted:
       return "aborted";
+    case CaptureSkip::kInFlight:
+      return "in_flight";
   }
   return "?";
 }

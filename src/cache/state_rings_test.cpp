@@ -60,7 +60,7 @@ TEST(StateRingsTest, KeepsTheRowsAtPageEndsInsideALongPass) {
 // tokens as the ring bears; with one more, some row is not.
 std::string run_drafts(const StateRings& rings, int32_t verified, int32_t steps) {
   WorkloadOptions options = full_size(64, 24);
-  options.rings = rings;
+  options.cache.rings = rings;
   CacheWorkload work(options);
   const int a = work.admit(some_ids(131));
   work.run(a, 131, 0);
