@@ -1,0 +1,279 @@
+#pragma once
+// One warp group multiplies a tile of 64 packed weight rows with up to 8 tokens: FP4 codes are
+// expanded in registers to the e4m3 operand, tokens come from shared memory. Per block of 128
+// inputs four tensor instructions start from zero, then their sum is promoted to FP32 with the
+// exponents of row and token. The next block is expanded while the tensor cores work. Used by
+// experts_sm90.cu.
+
+#include <cstdint>
+
+#include "kernels/experts/expert_schedule.cuh"
+#include "kernels/ptx/convert.cuh"
+#include "kernels/ptx/shared_access.cuh"
+#include "kernels/ptx/wgmma.cuh"
+
+namespace baleen::kernels::experts {
+
+/// The register operand of four instructions and the scales of the lane's two rows.
+struct Weights {
+  uint32_t a[4][4];
+  float scale[2];
+};
+
+/// Shared addresses of a lane, computed once per item.
+struct LanePlaces {
+  uint32_t codes;   // in stage 0
+  uint32_t words;   // behind the FP4 codes of stage 0
+  uint32_t scales;  // of the lane's two tokens, block 0
+  uint32_t table;
+};
+
+__device__ __forceinline__ LanePlaces lane_places(const GroupShared& group,
+                                                  const ExpertMagnitudes* table,
+                                                  uint32_t thread) {
+  const uint32_t weights = ptx::shared_address(group.weights);
+  return {ptx::pinned(weights + thread * 16),
+          ptx::pinned(weights + 4096 + thread / 4 * 8),
+          ptx::pinned(ptx::shared_address(group.scales) + thread % 4 * 4),
+          ptx::shared_address(table)};
+}
+
+template <bool kWide>
+__device__ __forceinline__ ExpertMagnitudes magnitudes(uint32_t table, uint32_t word, int group) {
+  const uint32_t biased = word_offset(word, group);
+  if constexpr (kWide) {
+    const uint2 entry = ptx::load_shared_8(table + biased * 8);
+    return {entry.x, entry.y};
+  } else {
+    return shifted_magnitudes(biased);
+  }
+}
+
+/// `offset`: of the block from the start of stage 0.
+template <bool kWide>
+__device__ __forceinline__ void load_fp4(const LanePlaces& lane, uint32_t offset, Weights& out) {
+  const uint4 low = ptx::load_shared_16(lane.codes + offset);
+  const uint4 high = ptx::load_shared_16(lane.codes + offset + 2048);
+  const uint2 words = ptx::load_shared_8(lane.words + offset);
+  const uint32_t codes[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    expand_word(codes[2 * j], magnitudes<kWide>(lane.table, words.x, j), out.a[j][0], out.a[j][2]);
+    expand_word(
+        codes[2 * j + 1], magnitudes<kWide>(lane.table, words.y, j), out.a[j][1], out.a[j][3]);
+  }
+  out.scale[0] = word_scale(words.x);
+  out.scale[1] = word_scale(words.y);
+}
+
+__device__ __forceinline__ void load_fp8(const LanePlaces& lane, uint32_t offset, Weights& out) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const uint4 codes = ptx::load_shared_16(lane.codes + offset + static_cast<uint32_t>(j) * 2048);
+    out.a[j][0] = codes.x;
+    out.a[j][1] = codes.y;
+    out.a[j][2] = codes.z;
+    out.a[j][3] = codes.w;
+  }
+  const uint2 words = ptx::load_shared_8(lane.words + offset + 4096);
+  out.scale[0] = word_scale(words.x);
+  out.scale[1] = word_scale(words.y);
+}
+
+/// One of the two FP4 blocks of a stage, without freeing it.
+template <bool kWide>
+__device__ __forceinline__ void load_stage(GroupShared& group,
+                                           const LanePlaces& lane,
+                                           RingPosition<kStages> stage,
+                                           uint32_t odd,
+                                           Weights& out) {
+  ptx::barrier_wait(&group.full[stage.place], stage.parity);
+  load_fp4<kWide>(
+      lane, static_cast<uint32_t>(stage.place) * kStageBytes + odd * kFp4BlockBytes, out);
+}
+
+/// Takes the next block from the ring: `first` and `last` of its stage. A stage is freed when its
+/// last block is in registers.
+template <bool kFp8, bool kWide>
+__device__ __forceinline__ void next_weights(GroupShared& group,
+                                             const LanePlaces& lane,
+                                             RingPosition<kStages>& stage,
+                                             bool first,
+                                             bool last,
+                                             Weights& out) {
+  if (first) {
+    ptx::barrier_wait(&group.full[stage.place], stage.parity);
+  }
+  const auto offset = static_cast<uint32_t>(stage.place) * kStageBytes;
+  if constexpr (kFp8) {
+    load_fp8(lane, offset, out);
+  } else {
+    load_fp4<kWide>(lane, offset + (first ? 0U : kFp4BlockBytes), out);
+  }
+  if (last) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      ptx::barrier_arrive(&group.empty[stage.place]);
+    }
+    stage.advance();
+  }
+}
+
+inline constexpr int kTokens = kExpertUnitTokens;  // columns of the tensor instruction
+inline constexpr int kValues = kTokens / 2;        // accumulators of a lane
+inline constexpr int kTokenBlockBytes = kTokens * 128;
+inline constexpr int kInputBlocks = kInputBytes / kTokenBlockBytes;  // held in shared memory
+static_assert(kTokens == 8, "a lane has two tokens of two rows");
+
+/// Starts the product of one block with its tokens: four chained instructions from zero.
+__device__ __forceinline__ void start_block(const Weights& weights,
+                                            uint32_t descriptor_low,
+                                            uint32_t descriptor_high,
+                                            float (&part)[kValues]) {
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const uint64_t tokens = (static_cast<uint64_t>(descriptor_high) << 32) |
+                            (descriptor_low + static_cast<uint32_t>(2 * j));
+    ptx::Wgmma<ptx::E4m3, kTokens>::registers(part, weights.a[j], tokens, j);
+  }
+  ptx::wgmma_commit();
+}
+
+/// Waits for the product and adds it with the scales of rows and tokens.
+__device__ __forceinline__ void promote_block(Weights& weights,
+                                              uint32_t token_scales,  // shared address
+                                              float (&part)[kValues],
+                                              float (&sum)[kValues]) {
+  const uint32_t scales = ptx::load_shared_4(token_scales);
+  ptx::wgmma_wait<0>();
+  ptx::pin_registers(part);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {  // the operand is read until here
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      asm volatile("" : "+r"(weights.a[j][r]));
+    }
+  }
+  const float left = ptx::low_bf16(scales);
+  const float right = ptx::high_bf16(scales);
+  sum[0] = fmaf(part[0], weights.scale[0] * left, sum[0]);
+  sum[1] = fmaf(part[1], weights.scale[0] * right, sum[1]);
+  sum[2] = fmaf(part[2], weights.scale[1] * left, sum[2]);
+  sum[3] = fmaf(part[3], weights.scale[1] * right, sum[3]);
+}
+
+/// Sums of up to eight leaves by a balanced binary tree: leaf l waits at the level of its trailing
+/// ones; the last leaf meets all that wait (when their number is no power of two, smaller trees
+/// join the larger ones). Levels are registers: spills would go past the small L1 that is left.
+__device__ __forceinline__ void add_leaf(float (&pending)[3][kValues],
+                                         uint32_t leaf,
+                                         bool last,
+                                         float (&sum)[kValues]) {
+  bool carry = true;
+#pragma unroll
+  for (int level = 0; level < 3; ++level) {
+    if (((leaf >> level) & 1U) != 0) {
+      if (carry || last) {
+#pragma unroll
+        for (int i = 0; i < kValues; ++i) {
+          sum[i] = pending[level][i] + sum[i];
+        }
+      }
+    } else {
+      if (carry && !last) {
+#pragma unroll
+        for (int i = 0; i < kValues; ++i) {
+          pending[level][i] = sum[i];
+        }
+      }
+      carry = false;
+    }
+  }
+  if (!last) {
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      sum[i] = 0.0F;
+    }
+  }
+}
+
+/// Product of one tile. sum[r] as in wgmma.cuh: tile row 16 * warp + lane / 4 + 8 * (r / 2), token
+/// 2 * (lane % 4) + r % 2. `leaf_blocks` 0: one chain over all blocks. Before every run of `run`
+/// blocks (even) `refill(block)` is called, before every even block `supply(block)`, both by all
+/// threads of the warp group: together they make the tokens of this block and the next readable.
+template <bool kLeaves, bool kFp8, bool kWide, class Refill, class Supply>
+__device__ __forceinline__ void multiply_tile(GroupShared& group,
+                                              const LanePlaces& lane,
+                                              RingPosition<kStages>& stage,
+                                              int blocks,
+                                              int run,
+                                              int leaf_blocks,
+                                              Refill&& refill,
+                                              Supply&& supply,
+                                              float (&sum)[kValues]) {
+  const uint64_t descriptor = ptx::k_major_descriptor(group.input);
+  const auto descriptor_low = static_cast<uint32_t>(descriptor);
+  const auto descriptor_high = static_cast<uint32_t>(descriptor >> 32);
+  float pending[3][kValues];
+  uint32_t leaf = 0;
+  int leaf_left = leaf_blocks;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    sum[i] = 0.0F;
+  }
+  // An FP4 stage holds an even block and the next, an FP8 stage one block.
+  const auto load_even = [&](int block, Weights& out) {
+    next_weights<kFp8, kWide>(group, lane, stage, true, kFp8 || block + 1 == blocks, out);
+  };
+  const auto load_odd = [&](Weights& out) {
+    next_weights<kFp8, kWide>(group, lane, stage, kFp8, true, out);
+  };
+  const auto start = [&](const Weights& now, int block, float(&part)[kValues]) {
+    start_block(
+        now,
+        descriptor_low + static_cast<uint32_t>(block) % kInputBlocks * (kTokenBlockBytes / 16),
+        descriptor_high,
+        part);
+  };
+  const auto promote = [&](Weights& now, int block, float(&part)[kValues]) {
+    promote_block(now, lane.scales + static_cast<uint32_t>(block) * (kTokens * 2), part, sum);
+    if constexpr (kLeaves) {
+      if (--leaf_left == 0 || block + 1 == blocks) {
+        add_leaf(pending, leaf, block + 1 == blocks, sum);
+        leaf_left = leaf_blocks;
+        ++leaf;
+      }
+    }
+  };
+  for (int begin = 0; begin < blocks; begin += run) {
+    const int end = min(begin + run, blocks);
+    refill(begin);
+    Weights even;
+    Weights odd;
+    float part[kValues];
+    load_even(begin, even);
+    // Each operand is loaded on every path to its use: a conditional load would keep its sixteen
+    // registers alive through the whole kernel.
+#pragma unroll 1
+    for (int block = begin;; block += 2) {
+      supply(block);
+      start(even, block, part);
+      if (block + 1 >= end) {
+        promote(even, block, part);
+        break;
+      }
+      load_odd(odd);
+      promote(even, block, part);
+      start(odd, block + 1, part);
+      if (block + 2 >= end) {
+        promote(odd, block + 1, part);
+        break;
+      }
+      load_even(block + 2, even);
+      promote(odd, block + 1, part);
+    }
+  }
+}
+
+}  // namespace baleen::kernels::experts
