@@ -5,6 +5,7 @@
 // rounded.
 //
 //   std::vector<double> o = kernels::sparse_attention_oracle(q, rows, sink, false);
+//   AttentionOutcome all = kernels::sparse_attention_outcome(q, rows, sink);   // with log-sums
 
 #include <algorithm>
 #include <cmath>
@@ -43,6 +44,51 @@ inline std::vector<double> sparse_attention_oracle(std::span<const double> q,
     value /= denominator;
   }
   return o;
+}
+
+struct AttentionOutcome {
+  std::vector<double> o;
+  double lse = 0;            // log sum exp(z), without the sink
+  double lse_with_sink = 0;  // log(sum exp(z) + exp(sink))
+};
+
+/// Unrounded output and log-sums, with what the edges mean: no rows give o = 0 and lse = -inf; a
+/// sink of +inf takes all weight, one of -inf none.
+inline AttentionOutcome sparse_attention_outcome(std::span<const double> q,
+                                                 const std::vector<std::span<const double>>& rows,
+                                                 double sink) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  AttentionOutcome outcome{std::vector<double>(q.size()), -kInfinity, sink};
+  if (rows.empty()) {
+    return outcome;
+  }
+  double maximum = -kInfinity;
+  std::vector<double> z;
+  for (const std::span<const double> row : rows) {
+    double dot = 0;
+    for (std::size_t i = 0; i < q.size(); ++i) {
+      dot += q[i] * row[i];
+    }
+    z.push_back(dot / std::sqrt(static_cast<double>(q.size())));
+    maximum = std::max(maximum, z.back());
+  }
+  double sum = 0;
+  for (const double score : z) {
+    sum += std::exp(score - maximum);
+  }
+  outcome.lse = maximum + std::log(sum);
+  if (sink == kInfinity) {
+    return outcome;
+  }
+  const double top = std::max(outcome.lse, sink);
+  outcome.lse_with_sink = top + std::log(std::exp(outcome.lse - top) + std::exp(sink - top));
+  for (std::size_t s = 0; s < rows.size(); ++s) {
+    const double weight = std::exp(z[s] - outcome.lse_with_sink);
+    for (std::size_t i = 0; i < q.size(); ++i) {
+      outcome.o[i] += weight * rows[s][i];
+    }
+  }
+  return outcome;
 }
 
 }  // namespace baleen::kernels

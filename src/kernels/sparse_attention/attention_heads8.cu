@@ -1,0 +1,10 @@
+// The attention kernel for head groups of 8.
+
+#include "kernels/sparse_attention/sparse_attention_sm90.cuh"
+
+namespace baleen::kernels {
+
+template void launch_attention_sm90<8>(const SparseAttentionParams& params,
+                                       device::StreamHandle stream);
+
+}  // namespace baleen::kernels

@@ -1,0 +1,152 @@
+#pragma once
+// The last two warp groups of the attention kernel: bring q into shared memory, then accumulate
+// O^T[512, heads] = rows^T * weights^T over the tiles, each group 256 dims.
+//
+//   load_queries<kHeads>(params, shared, query, head_begin);
+//   accumulate_tiles<kHeads>(shared, range.end - range.begin, group);   // leaves shared.partial()
+
+#include <cstdint>
+
+#include "kernels/ptx/wgmma.cuh"
+#include "kernels/sparse_attention/attention_tile.cuh"
+#include "kernels/sparse_attention/row_expand.cuh"
+
+namespace baleen::kernels {
+
+inline constexpr int kOutputThreads = kOutputGroups * kGroupThreads;
+inline constexpr uint32_t kOutputBarrier = 3;  // named barrier of both output groups
+
+/// Four-byte word `pair` (0: dims for the lower half of k, 1: upper) of group `t`, four dims from
+/// `place` of a block in the order the score operand has them.
+__device__ __forceinline__ void store_query_chunk(
+    uint8_t* block, int head, int chunk, bool is_rope, uint4 dims) {
+  // Eight dims from 8 * chunk of the block. Nope: 16 j + 8 (chunk % 2), groups t = 2 (chunk % 2)
+  // and
+  // + 1, dims (0, 2) and (1, 3) of four in the lower and upper half of k. Rope: dims 8 j of half
+  // chunk / 4, groups t = 2 (chunk / 4) and + 1, dims (0, 1) and (2, 3).
+  const int j = is_rope ? chunk % 4 : chunk / 2;
+  const int t = is_rope ? chunk / 4 * 2 : chunk % 2 * 2;
+  const uint32_t word[4] = {dims.x, dims.y, dims.z, dims.w};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t a = word[2 * i];
+    const uint32_t b = word[2 * i + 1];
+    const uint32_t lower = is_rope ? a : __byte_perm(a, b, 0x5410);
+    const uint32_t upper = is_rope ? b : __byte_perm(a, b, 0x7632);
+    const uint32_t row = static_cast<uint32_t>(head);
+    const uint32_t byte = static_cast<uint32_t>(32 * (t + i) + 4 * j);
+    *reinterpret_cast<uint32_t*>(block + ptx::swizzled_128(row, byte)) = lower;
+    *reinterpret_cast<uint32_t*>(block + ptx::swizzled_128(row, byte + 16)) = upper;
+  }
+}
+
+template <int kHeads>
+__device__ __forceinline__ void load_queries(const SparseAttentionParams& params,
+                                             const AttentionShared<kHeads>& shared,
+                                             int32_t query,
+                                             int32_t head_begin) {
+  const int thread =
+      static_cast<int>(threadIdx.x) - AttentionShape<kHeads>::kScoreGroups * kGroupThreads;
+  const uint16_t* q =
+      params.q + (static_cast<int64_t>(query) * params.heads + head_begin) * kKvDims;
+  // A warp takes eight chunks (a block of 64 dims) of four heads: conflict-free and whole lines.
+  const int chunk = thread % 8;
+  constexpr int kRounds = kHeads * 64 / kOutputThreads;
+#pragma unroll 4
+  for (int round = 0; round < kRounds; ++round) {
+    const int item = round * (kOutputThreads / 8) + thread / 8;
+    const int head = item % kHeads;
+    const int block = item / kHeads;
+    const uint4 dims =
+        __ldg(reinterpret_cast<const uint4*>(q + head * kKvDims + block * 64 + chunk * 8));
+    store_query_chunk(shared.q_block(block), head, chunk, block == kDimBlocks - 1, dims);
+  }
+  ptx::fence_async_shared();
+  ptx::barrier_arrive(&shared.stats().q_ready);
+}
+
+template <int kHeads>
+__device__ __forceinline__ void accumulate_tiles(const AttentionShared<kHeads>& shared,
+                                                 int32_t tiles,
+                                                 int group) {
+  constexpr int kBuffers = AttentionShape<kHeads>::kBuffers;
+  constexpr int kBlocks = kDimBlocks / kOutputGroups;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  AttentionStats<kHeads>& stats = shared.stats();
+  float acc[kBlocks][kHeads / 2];
+#pragma unroll
+  for (int m = 0; m < kBlocks; ++m) {
+#pragma unroll
+    for (int i = 0; i < kHeads / 2; ++i) {
+      acc[m][i] = 0;
+    }
+  }
+  for (int32_t index = 0; index < tiles; ++index) {
+    const int buffer = index % kBuffers;
+    ptx::barrier_wait(&stats.full[buffer], (index / kBuffers) & 1);
+    const int32_t* changed = stats.changed[index % kStatSlots];
+    if (index > 0 && (changed[0] != 0 || (kHeads > 32 && changed[1] != 0))) {
+      const float* factor = stats.factor[index % kStatSlots];
+#pragma unroll
+      for (int c = 0; c < kHeads / 8; ++c) {
+        const float2 pair = *reinterpret_cast<const float2*>(factor + 8 * c + 2 * (lane % 4));
+#pragma unroll
+        for (int m = 0; m < kBlocks; ++m) {
+          acc[m][4 * c] *= pair.x;
+          acc[m][4 * c + 1] *= pair.y;
+          acc[m][4 * c + 2] *= pair.x;
+          acc[m][4 * c + 3] *= pair.y;
+        }
+      }
+    }
+    const uint64_t rows = ptx::make_descriptor(
+        ptx::shared_address(shared.unit(buffer, 0)) + group * kBlocks * kBlockBytes,
+        kBlockBytes,
+        1024,
+        ptx::Swizzle::k128);
+    const uint64_t weights = ptx::k_major_descriptor(shared.weights(buffer));
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int m = 0; m < kBlocks; ++m) {
+        ptx::Wgmma<ptx::Bf16, kHeads>::template shared<1, 0>(
+            acc[m],
+            ptx::advance_descriptor(rows, k * kUnitBytes + m * kBlockBytes),
+            ptx::advance_descriptor(weights, 32 * k),
+            1);
+      }
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+#pragma unroll
+    for (int m = 0; m < kBlocks; ++m) {
+      ptx::pin_registers(acc[m]);
+    }
+    if (lane == 0) {
+      ptx::barrier_arrive(&stats.free[buffer]);
+    }
+  }
+  // The partial output takes the place of the tiles: both groups must have read the last one.
+  ptx::named_barrier_sync(kOutputBarrier, kOutputThreads);
+  float* partial = shared.partial();
+#pragma unroll
+  for (int m = 0; m < kBlocks; ++m) {
+    const int block = group * kBlocks + m;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int place = 16 * warp + lane / 4 + 8 * half;
+      const int dim = block * 64 + (block < kKvScales ? nope_dim_at(place) : place);
+#pragma unroll
+      for (int c = 0; c < kHeads / 8; ++c) {
+        float* at =
+            partial + (8 * c + 2 * (lane % 4)) * AttentionShape<kHeads>::kPartialStride + dim;
+        at[0] = acc[m][4 * c + 2 * half];
+        at[AttentionShape<kHeads>::kPartialStride] = acc[m][4 * c + 2 * half + 1];
+      }
+    }
+  }
+}
+
+}  // namespace baleen::kernels

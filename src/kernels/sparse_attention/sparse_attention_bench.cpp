@@ -1,0 +1,206 @@
+// Decode and verify attention against the attainable read rate: heads x batch x kind of layer x
+// drafted tokens. Inputs are random rows scattered over pools larger than the L2; the plan is
+// given, joining is inside.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "device/buffer.h"
+#include "kernels/benching/kernel_bench.h"
+#include "kernels/sparse_attention/sparse_attention.h"
+#include "kernels/testing/random_values.h"
+
+namespace baleen::kernels {
+namespace {
+
+using benching::BenchContext;
+using benching::Ceiling;
+
+constexpr int32_t kMultiprocessors = 132;
+constexpr int64_t kPoolRows = 262'144;  // 153 MB
+
+struct Layer {
+  std::string name;
+  int32_t first = 128;
+  int32_t second = 0;
+  bool dense = false;
+};
+
+/// Device memory shared by all rows of one layer kind and batch.
+class Inputs {
+ public:
+  Inputs(const Layer& layer, int32_t heads, int32_t queries, int sets)
+      : layer_(layer), heads_(heads), queries_(queries) {
+    testing::RandomValues random(11);
+    const int64_t pages = kPoolRows / 64;
+    pool_ = device::Buffer<uint8_t>(pages * kv_page_bytes(64));
+    std::vector<uint8_t> page(static_cast<std::size_t>(kv_page_bytes(64)));
+    std::vector<uint8_t> all;
+    all.reserve(static_cast<std::size_t>(pages) * page.size());
+    const KvPoolView host{.base = nullptr, .page_bytes = kv_page_bytes(64), .rows_per_page = 64};
+    for (int32_t row = 0; row < 64; ++row) {
+      for (int i = 0; i < kKvNopeDims; ++i) {
+        page[static_cast<std::size_t>(kv_value_offset(host, row) + i)] =
+            numerics::e4m3_from_float(random.normal(1.5F));
+      }
+      for (int i = 0; i < kKvRopeDims; ++i) {
+        const uint16_t bits = numerics::bf16_from_float(random.normal());
+        const auto at = static_cast<std::size_t>(kv_value_offset(host, row) + kKvNopeDims + 2 * i);
+        page[at] = static_cast<uint8_t>(bits & 0xFF);
+        page[at + 1] = static_cast<uint8_t>(bits >> 8);
+      }
+      for (int i = 0; i < kKvScales; ++i) {
+        page[static_cast<std::size_t>(kv_scale_offset(host, row) + i)] =
+            static_cast<uint8_t>(random.integer(125, 128));
+      }
+    }
+    for (int64_t i = 0; i < pages; ++i) {
+      // Rotating rows of one random page keeps filling short and every page different.
+      all.insert(all.end(), page.begin(), page.end());
+      std::rotate(page.begin(), page.begin() + kKvValueBytes, page.begin() + 64 * kKvValueBytes);
+    }
+    pool_.copy_from_host(all);
+    const std::vector<uint16_t> q =
+        random.bf16_normals(static_cast<int64_t>(queries) * heads * kKvDims);
+    for (int set = 0; set < sets; ++set) {
+      q_.push_back(device::Buffer<uint16_t>::from_host(q));
+    }
+    sink_ = device::Buffer<float>::from_host(random.normals(heads));
+    const int64_t second_stride = layer.dense ? (layer.second + 1) / 2 : layer.second;
+    std::vector<int32_t> first;
+    std::vector<int32_t> second;
+    for (int64_t i = 0; i < static_cast<int64_t>(sets) * queries * layer.first; ++i) {
+      first.push_back(static_cast<int32_t>(random.integer(0, kPoolRows - 1)));
+    }
+    for (int64_t i = 0; i < static_cast<int64_t>(sets) * queries * second_stride; ++i) {
+      second.push_back(
+          static_cast<int32_t>(random.integer(0, (layer.dense ? kPoolRows / 2 : kPoolRows) - 1)));
+    }
+    first_ = device::Buffer<int32_t>::from_host(first);
+    second_ = device::Buffer<int32_t>::from_host(second);
+    for (int set = 0; set < sets; ++set) {
+      outputs_.emplace_back(static_cast<int64_t>(queries) * heads * kKvDims);
+    }
+  }
+  SparseAttentionShape shape() const {
+    return {.num_queries = queries_,
+            .heads = heads_,
+            .first_capacity = layer_.first,
+            .second_capacity = layer_.second,
+            .second_is_dense = layer_.dense};
+  }
+  SparseAttentionParams params(const SparseAttentionPlan& plan, int set) {
+    const auto bytes = static_cast<int64_t>(sparse_attention_workspace_bytes(shape(), plan));
+    if (workspace_.count() < bytes) {
+      workspace_ = device::Buffer<uint8_t>(bytes);
+    }
+    const KvPoolView view{
+        .base = pool_.data(), .page_bytes = kv_page_bytes(64), .rows_per_page = 64};
+    SparseAttentionParams params;
+    params.q = q_[static_cast<std::size_t>(set)].data();
+    params.first = {.pool = view,
+                    .rows = first_.data() + static_cast<int64_t>(set) * queries_ * layer_.first,
+                    .stride = layer_.first,
+                    .capacity = layer_.first};
+    if (layer_.second > 0) {
+      const int64_t stride = layer_.dense ? (layer_.second + 1) / 2 : layer_.second;
+      const int32_t* table = second_.data() + set * queries_ * stride;
+      params.second = {.pool = view,
+                       .rows = layer_.dense ? nullptr : table,
+                       .pages = layer_.dense ? table : nullptr,
+                       .stride = stride,
+                       .capacity = layer_.second,
+                       .entries_per_page = 2};
+    }
+    params.sink = sink_.data();
+    params.o = outputs_[static_cast<std::size_t>(set)].data();
+    params.workspace = workspace_.data();
+    params.num_queries = queries_;
+    params.heads = heads_;
+    params.plan = plan;
+    return params;
+  }
+  void clear_workspace() { workspace_.fill_bytes(0); }
+  int64_t bytes() const {
+    const int64_t rows = layer_.first + layer_.second;
+    return queries_ * (rows * (kKvValueBytes + kKvScaleBytes) + 4 * heads_ * kKvDims);
+  }
+  double flop() const { return 4.0 * queries_ * heads_ * kKvDims * (layer_.first + layer_.second); }
+
+ private:
+  Layer layer_;
+  int32_t heads_;
+  int32_t queries_;
+  device::Buffer<uint8_t> pool_;
+  std::vector<device::Buffer<uint16_t>> q_;
+  device::Buffer<float> sink_;
+  device::Buffer<int32_t> first_;
+  device::Buffer<int32_t> second_;
+  std::vector<device::Buffer<uint16_t>> outputs_;
+  device::Buffer<uint8_t> workspace_;
+};
+
+void measure(BenchContext& bench,
+             Inputs& inputs,
+             const SparseAttentionPlan& plan,
+             const std::string& row,
+             const std::string& mode,
+             int sets) {
+  (void)inputs.params(plan, 0);  // allocates the workspace
+  inputs.clear_workspace();
+  bench.measure({.row = row,
+                 .mode = mode,
+                 .bytes = inputs.bytes(),
+                 .flop = inputs.flop(),
+                 .ceiling = Ceiling::kRead},
+                sets,
+                [&](cudaStream_t stream, int set) {
+                  launch_sparse_attention(inputs.params(plan, set), stream);
+                });
+}
+
+const std::vector<Layer>& layers() {
+  static const std::vector<Layer> kLayers = {{"swa", 128, 0, false},
+                                             {"c4", 128, 512, false},
+                                             {"c128@30K", 128, 234, true},
+                                             {"c128@900K", 128, 7031, true}};
+  return kLayers;
+}
+
+void run(BenchContext& bench) {
+  for (const Layer& layer : layers()) {
+    for (const int32_t heads : {16, 32, 64, 128}) {
+      for (const int32_t batch : {1, 8, 64, 256}) {
+        for (const int32_t drafted : {1, 4}) {
+          const std::string row = fmt::format(
+              "attention/decode/{}/heads:{}/bs:{}/q:{}", layer.name, heads, batch, drafted);
+          if (!bench.wants(row)) {
+            continue;
+          }
+          const int32_t queries = batch * drafted;
+          const int64_t row_bytes =
+              static_cast<int64_t>(queries) * (layer.first + layer.second) * 584;
+          const int sets = BenchContext::sets_for(row_bytes);
+          Inputs inputs(layer, heads, queries, sets);
+          for (const AttentionMode mode : {AttentionMode::kFast, AttentionMode::kInvariant}) {
+            measure(bench,
+                    inputs,
+                    plan_sparse_attention(inputs.shape(), mode, kMultiprocessors),
+                    row,
+                    mode == AttentionMode::kFast ? "fast" : "invariant",
+                    sets);
+          }
+        }
+      }
+    }
+  }
+}
+
+BALEEN_KERNEL_BENCH("sparse_attention", run)
+
+}  // namespace
+}  // namespace baleen::kernels

@@ -1,0 +1,408 @@
+// The Hopper and the portable attention kernel against the double oracle. Tolerances: output within
+// 1e-3 or a relative 2.01 / 128 (one bf16 rounding of the weights and one of the result, with a bit
+// to spare), cosine distance of all outputs 5e-6, log-sums within 1e-6 or a relative 8 / 65,536.
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "kernels/sparse_attention/attention_scene.h"
+#include "kernels/testing/gpu_test.h"
+
+namespace baleen::kernels {
+namespace {
+
+using testing::AttentionScene;
+using testing::SceneOptions;
+using testing::SceneOutput;
+using testing::SceneSource;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+SparseAttentionPlan make_plan(const AttentionScene& scene,
+                              int32_t heads_per_block,
+                              int32_t cluster = 1,
+                              int32_t clusters = 1) {
+  return {.mode = AttentionMode::kFast,
+          .heads_per_block = heads_per_block,
+          .cluster = cluster,
+          .clusters = clusters,
+          .max_queries = scene.options().queries};
+}
+
+class AttentionGpuTest : public testing::GpuTest {
+ protected:
+  SceneOutput run(AttentionScene& scene, const SparseAttentionPlan& plan) {
+    scene.paint_output();
+    launch_sparse_attention(scene.params(plan), stream());
+    synchronize();
+    return scene.output();
+  }
+
+  /// Compares every `head_step`-th head; says where the first and the worst difference lie.
+  static void check(const AttentionScene& scene,
+                    const SceneOutput& output,
+                    const std::string& label,
+                    int32_t head_step = 1) {
+    const SceneOptions& options = scene.options();
+    double dot = 0;
+    double square_a = 0;
+    double square_b = 0;
+    double worst = 0;
+    int64_t wrong = 0;
+    int64_t wrong_lse = 0;
+    std::string first;
+    std::string dims;
+    for (int32_t query = 0; query < options.queries; ++query) {
+      for (int32_t head = query % head_step; head < options.heads; head += head_step) {
+        const AttentionOutcome expected = scene.expected(query, head);
+        const auto row = static_cast<std::size_t>(query * options.heads + head);
+        for (std::size_t i = 0; i < kKvDims; ++i) {
+          const auto value =
+              static_cast<double>(numerics::bf16_to_float(output.o[row * kKvDims + i]));
+          const double difference = std::abs(value - expected.o[i]);
+          dot += value * expected.o[i];
+          square_a += value * value;
+          square_b += expected.o[i] * expected.o[i];
+          worst = std::max(worst, difference);
+          if (!(difference <= std::max(1e-3, 2.01 / 128 * std::abs(expected.o[i])))) {
+            if (wrong == 0) {
+              first = fmt::format(
+                  "query {} head {} dim {}: {} for {}", query, head, i, value, expected.o[i]);
+            }
+            if (wrong < 12) {
+              dims += fmt::format(" {}:{:.3g}/{:.3g}", i, value, expected.o[i]);
+            }
+            ++wrong;
+          }
+        }
+        const auto close = [](float value, double wanted) {
+          const auto got = static_cast<double>(value);
+          return got == wanted ||
+                 std::abs(got - wanted) <= std::max(1e-6, 8.0 / 65536 * std::abs(wanted));
+        };
+        if (!close(output.lse[row], expected.lse) ||
+            !close(output.lse_with_sink[row], expected.lse_with_sink)) {
+          if (wrong_lse == 0) {
+            dims += fmt::format(" lse {} for {}, with sink {} for {}",
+                                output.lse[row],
+                                expected.lse,
+                                output.lse_with_sink[row],
+                                expected.lse_with_sink);
+          }
+          ++wrong_lse;
+        }
+      }
+    }
+    const double cosine = square_a == 0 && square_b == 0 ? 0 : 1 - 2 * dot / (square_a + square_b);
+    EXPECT_TRUE(wrong == 0 && wrong_lse == 0 && std::abs(cosine) <= 5e-6)
+        << label << ": wrong " << wrong << " lse " << wrong_lse << " worst " << worst
+        << " distance " << cosine << " first " << first << dims;
+  }
+};
+
+using SparseAttentionGpu = AttentionGpuTest;
+using SparseAttentionGpuSmall = AttentionGpuTest;
+
+SceneOptions c4_scene(int32_t heads, int32_t queries) {
+  SceneOptions options;
+  options.heads = heads;
+  options.queries = queries;
+  options.first = {.length = 128, .rows_per_page = 256};
+  options.second = {.length = 512, .rows_per_page = 64};
+  return options;
+}
+
+TEST_F(SparseAttentionGpuSmall, OneTile) {
+  for (const int32_t heads : {8, 16, 32, 64}) {
+    SceneOptions options;
+    options.heads = heads;
+    options.first = {.length = 64};
+    AttentionScene scene(options);
+    scene.upload();
+    check(scene, run(scene, make_plan(scene, heads)), fmt::format("heads {}", heads));
+  }
+}
+
+TEST_F(SparseAttentionGpuSmall, EveryCodeAndScaleComesThroughExactly) {
+  // A single row of weight 1 is the output. q = 0, so scores stay 0 while values are finite.
+  SceneOptions options;
+  options.heads = 8;
+  options.queries = 247;  // scale bytes 0..246; above, 448 * 2^(byte - 127) leaves bf16
+  options.with_sink = false;
+  options.first = {.length = 1, .rows_per_page = 64};
+  for (int part = 0; part < 2; ++part) {
+    AttentionScene scene(options);
+    std::fill(scene.q().begin(), scene.q().end(), static_cast<uint16_t>(0));
+    std::vector<uint8_t>& bytes = scene.first().pool().bytes();
+    std::vector<std::vector<double>> rows;
+    for (int32_t query = 0; query < options.queries; ++query) {
+      const int32_t row = query;
+      scene.first().set_row(query, 0, row);
+      const KvPoolView view = scene.first().pool().view();
+      for (int i = 0; i < kKvNopeDims; ++i) {
+        // 448 of 256 codes; the second part shifts them, so each code meets several places.
+        bytes[static_cast<std::size_t>(kv_value_offset(view, row) + i)] =
+            static_cast<uint8_t>(i + 101 * part + query);
+      }
+      for (int i = 0; i < kKvRopeDims; ++i) {
+        scene.first().pool().set_rope(row, i, static_cast<uint16_t>(0x3F80 + i));
+      }
+      for (int i = 0; i < kKvScales; ++i) {
+        bytes[static_cast<std::size_t>(kv_scale_offset(view, row) + i)] =
+            static_cast<uint8_t>(query);
+      }
+      rows.push_back(scene.first().pool().values(row));
+    }
+    scene.upload();
+    const SceneOutput output = run(scene, make_plan(scene, 8));
+    int64_t wrong = 0;
+    std::string first;
+    for (std::size_t query = 0; query < rows.size(); ++query) {
+      for (std::size_t i = 0; i < kKvDims; ++i) {
+        const uint16_t wanted = numerics::bf16_from_double(rows[query][i]);
+        const uint16_t got = output.o[query * 8 * kKvDims + i];
+        if (got != wanted && !((got | wanted) == 0x8000)) {  // the sign of a zero is not kept
+          if (wrong++ < 6) {
+            first +=
+                fmt::format(" scale {} dim {} got {:04x} wanted {:04x};", query, i, got, wanted);
+          }
+        }
+      }
+    }
+    EXPECT_EQ(wrong, 0) << first;
+  }
+}
+
+TEST_F(SparseAttentionGpuSmall, ListLengthsAndMissingRows) {
+  const auto sweep = [&](const SceneSource& source, const std::string& label) {
+    SceneOptions options;
+    options.heads = 16;
+    options.queries = 3;
+    options.first = source;
+    AttentionScene scene(options);
+    scene.upload();
+    for (const int32_t cluster : {1, 3}) {
+      check(scene, run(scene, make_plan(scene, 16, cluster)), fmt::format("{} {}", label, cluster));
+    }
+  };
+  for (const int32_t length : {1, 63, 64, 65, 127, 128, 640}) {
+    sweep({.length = length}, fmt::format("length {}", length));
+  }
+  sweep({.length = 128, .lengths = {0, 1, 128}}, "lengths 0 1 128");
+  sweep({.length = 128, .lengths = {0, -3, 0}}, "lengths 0 -3 0");
+  sweep({.length = 192, .missing_every = 1}, "all missing");
+  sweep({.length = 192, .missing_first = 64}, "first tile missing");
+  sweep({.length = 192, .missing_first = 63}, "63 leading missing");
+  sweep({.length = 192, .missing_every = 3}, "every third missing");
+  sweep({.length = 192, .duplicates = true}, "duplicates");
+}
+
+TEST_F(SparseAttentionGpuSmall, PageSizes) {
+  for (const int32_t rows_per_page : {2, 61, 64, 69, 128, 256}) {
+    SceneOptions options;
+    options.heads = 8;
+    options.first = {.length = 100, .rows_per_page = rows_per_page};
+    options.second = {.length = 77, .rows_per_page = rows_per_page, .dense = true};
+    AttentionScene scene(options);
+    scene.upload();
+    check(scene, run(scene, make_plan(scene, 8)), fmt::format("page {}", rows_per_page));
+  }
+}
+
+TEST_F(SparseAttentionGpuSmall, Sinks) {
+  SceneOptions options;
+  options.heads = 8;
+  options.queries = 2;
+  options.first = {.length = 70, .lengths = {70, 0}};
+  AttentionScene scene(options);
+  scene.sink() = {kInfinity, -kInfinity, 0, 80, -80, 5, -5, 1};
+  scene.upload();
+  check(scene, run(scene, make_plan(scene, 8)), "sinks");
+  check(scene, run(scene, make_plan(scene, 8, 2)), "sinks, cluster");
+}
+
+TEST_F(SparseAttentionGpuSmall, LargeScoresAndScales) {
+  for (const auto& [low, high, q_size] :
+       {std::tuple{105, 128, 1.0F}, std::tuple{127, 140, 0.001F}, std::tuple{120, 134, 8.0F}}) {
+    SceneOptions options;
+    options.heads = 16;
+    options.first = {.length = 200};
+    options.scale_low = low;
+    options.scale_high = high;
+    options.q_size = q_size;
+    AttentionScene scene(options);
+    scene.upload();
+    check(scene, run(scene, make_plan(scene, 16)), fmt::format("scales {}..{}", low, high));
+  }
+}
+
+TEST_F(SparseAttentionGpuSmall, TurnsTheOutputBack) {
+  SceneOptions options;
+  options.heads = 8;
+  options.queries = 2;
+  options.first = {.length = 30};
+  options.inverse_rope = true;
+  AttentionScene scene(options);
+  scene.upload();
+  check(scene, run(scene, make_plan(scene, 8)), "inverse rope");
+}
+
+TEST_F(SparseAttentionGpuSmall, NoQueriesIsLegal) {
+  SceneOptions options;
+  options.queries = 0;
+  AttentionScene scene(options);
+  SparseAttentionParams params;
+  params.heads = 16;
+  params.plan = make_plan(scene, 16);
+  launch_sparse_attention(params, stream());
+  launch_sparse_attention_portable(params, stream());
+  synchronize();
+}
+
+TEST_F(SparseAttentionGpu, EveryWidthAndCut) {
+  for (const int32_t heads : {8, 16, 32, 64, 128}) {
+    SceneOptions options = c4_scene(heads, 2);
+    options.first.lengths = {128, 100};
+    options.inverse_rope = true;
+    AttentionScene scene(options);
+    scene.upload();
+    for (const int32_t width : {8, 16, 32, 64}) {
+      if (width > heads) {
+        continue;
+      }
+      for (const auto& [cluster, clusters] :
+           {std::pair{1, 1}, {2, 1}, {5, 1}, {8, 1}, {1, 3}, {4, 2}}) {
+        check(scene,
+              run(scene, make_plan(scene, width, cluster, clusters)),
+              fmt::format("heads {} width {} cluster {} x {}", heads, width, cluster, clusters),
+              heads / 8 + 1);
+      }
+    }
+  }
+}
+
+TEST_F(SparseAttentionGpu, DenseEntriesOfALongContext) {
+  SceneOptions options;
+  options.heads = 16;
+  options.queries = 2;
+  options.first = {.length = 192, .rows_per_page = 256, .missing_first = 40};
+  options.second = {.length = 7031, .lengths = {7031, 2049}, .rows_per_page = 128, .dense = true};
+  AttentionScene scene(options);
+  scene.upload();
+  for (const auto& [cluster, clusters] : {std::pair{1, 1}, {8, 4}}) {
+    check(scene,
+          run(scene, make_plan(scene, 16, cluster, clusters)),
+          fmt::format("dense cluster {} x {}", cluster, clusters),
+          4);
+  }
+  const SparseAttentionPlan plan =
+      plan_sparse_attention(scene.shape(), AttentionMode::kInvariant, 132);
+  EXPECT_EQ(plan.clusters, 4);
+  check(scene, run(scene, plan), "dense invariant", 4);
+}
+
+TEST_F(SparseAttentionGpu, ManyQueriesAgainstThePortableKernel) {
+  for (const int32_t queries : {1, 2, 3, 4, 64, 321}) {
+    SceneOptions options = c4_scene(16, queries);
+    options.first.lengths = {128, 5, 77};
+    options.second.lengths = {512, 64, 0, 65};
+    AttentionScene scene(options);
+    scene.upload();
+    const SparseAttentionPlan plan =
+        plan_sparse_attention(scene.shape(), AttentionMode::kFast, 132);
+    const SceneOutput fast = run(scene, plan);
+    scene.paint_output();
+    launch_sparse_attention_portable(scene.params(plan), stream());
+    synchronize();
+    const SceneOutput portable = scene.output();
+    int64_t wrong = 0;
+    for (std::size_t i = 0; i < fast.o.size(); ++i) {
+      const float a = numerics::bf16_to_float(fast.o[i]);
+      const float b = numerics::bf16_to_float(portable.o[i]);
+      wrong += std::abs(a - b) <= std::max(2e-3F, 4.02F / 128 * std::abs(b)) ? 0 : 1;
+    }
+    EXPECT_EQ(wrong, 0) << "queries " << queries;
+    if (queries <= 3) {
+      check(scene, portable, fmt::format("portable, {} queries", queries), 5);
+    }
+  }
+}
+
+TEST_F(SparseAttentionGpu, PermutedBatchGivesPermutedBits) {
+  SceneOptions options = c4_scene(32, 7);
+  options.first.lengths = {128, 5, 77};
+  options.second.lengths = {512, 64, 0, 65};
+  AttentionScene scene(options);
+  std::vector<int32_t> order = {3, 0, 6, 1, 5, 2, 4};
+  for (const AttentionMode mode : {AttentionMode::kFast, AttentionMode::kInvariant}) {
+    AttentionScene plain(options);
+    plain.upload();
+    const SparseAttentionPlan plan = plan_sparse_attention(plain.shape(), mode, 132);
+    const SceneOutput before = run(plain, plan);
+    plain.permute(order);
+    plain.upload();
+    const SceneOutput after = run(plain, plan);
+    const std::size_t width = 32 * kKvDims;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const auto from = static_cast<std::size_t>(order[i]);
+      for (std::size_t k = 0; k < width; ++k) {
+        ASSERT_EQ(after.o[i * width + k], before.o[from * width + k]) << i << " " << k;
+      }
+    }
+  }
+}
+
+TEST_F(SparseAttentionGpu, RepeatedLaunchesGiveEqualBits) {
+  SceneOptions options = c4_scene(64, 2);
+  AttentionScene scene(options);
+  scene.upload();
+  for (const SparseAttentionPlan& plan :
+       {make_plan(scene, 64, 2), make_plan(scene, 16, 5), make_plan(scene, 32, 2, 4)}) {
+    const SceneOutput first = run(scene, plan);
+    for (int repeat = 0; repeat < 1000; ++repeat) {
+      launch_sparse_attention(scene.params(plan), stream());
+      if (repeat % 100 == 99) {
+        synchronize();
+        ASSERT_TRUE(scene.output() == first) << "repeat " << repeat;
+      }
+    }
+  }
+}
+
+TEST_F(SparseAttentionGpu, InvariantModeIgnoresWidthBatchAndNeighbours) {
+  SceneOptions options = c4_scene(64, 7);
+  options.first = {.length = 192, .rows_per_page = 256, .missing_first = 13};
+  options.second = {.length = 2500, .rows_per_page = 128, .dense = true};
+  AttentionScene scene(options);
+  scene.upload();
+  SparseAttentionPlan plan = plan_sparse_attention(scene.shape(), AttentionMode::kInvariant, 132);
+  const SceneOutput all = run(scene, plan);
+  check(scene, all, "invariant", 16);
+  for (const int32_t width : {8, 16, 32, 64}) {
+    plan.heads_per_block = width;
+    EXPECT_TRUE(run(scene, plan) == all) << "width " << width;
+  }
+  // Fewer queries, and room for more parts than the rows need.
+  for (const int32_t queries : {1, 2, 5}) {
+    plan.heads_per_block = 8 * queries >= 32 ? 32 : 8 * queries;
+    plan.clusters = 4;
+    scene.paint_output();
+    SparseAttentionParams params = scene.params(plan);
+    params.num_queries = queries;
+    launch_sparse_attention(params, stream());
+    synchronize();
+    const SceneOutput some = scene.output();
+    const std::size_t count = static_cast<std::size_t>(queries) * 64 * kKvDims;
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(some.o[i], all.o[i]) << "queries " << queries << " element " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baleen::kernels

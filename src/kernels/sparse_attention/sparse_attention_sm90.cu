@@ -1,0 +1,150 @@
+// Host side of the attention kernels: what is covered, how work is cut, and the choice of the
+// kernel.
+
+#include <algorithm>
+
+#include <cuda_runtime_api.h>
+
+#include "base/check.h"
+#include "kernels/sparse_attention/attention_join.cuh"
+#include "kernels/sparse_attention/sparse_attention.h"
+
+namespace baleen::kernels {
+
+template <int kHeads>
+void launch_attention_sm90(const SparseAttentionParams& params, device::StreamHandle stream);
+
+namespace {
+
+int32_t tiles_of(int32_t capacity) {
+  return (capacity + kAttentionTileRows - 1) / kAttentionTileRows;
+}
+
+void check_source(const SparseAttentionSource& source) {
+  const bool present = source.rows != nullptr || source.pages != nullptr;
+  if (!present) {
+    return;
+  }
+  BALEEN_CHECK(source.rows == nullptr || source.pages == nullptr, "a source is a list or dense");
+  BALEEN_CHECK(source.capacity >= 0, "capacity={}", source.capacity);
+  BALEEN_CHECK(source.pool.base != nullptr && source.pool.rows_per_page > 0 &&
+                   source.pool.page_bytes % 16 == 0,
+               "rows_per_page={} page_bytes={}",
+               source.pool.rows_per_page,
+               source.pool.page_bytes);
+  BALEEN_CHECK(
+      source.entries_per_page > 0 && (source.entries_per_page & (source.entries_per_page - 1)) == 0,
+      "entries_per_page={}",
+      source.entries_per_page);
+}
+
+}  // namespace
+
+bool supports_sparse_attention(const SparseAttentionShape& shape) {
+  return (shape.heads == 8 || shape.heads == 16 || shape.heads == 32 || shape.heads == 64 ||
+          shape.heads == 128) &&
+         shape.num_queries >= 0 && shape.num_queries <= 65535 && shape.first_capacity >= 0 &&
+         shape.second_capacity >= 0;
+}
+
+SparseAttentionPlan plan_sparse_attention(const SparseAttentionShape& shape,
+                                          AttentionMode mode,
+                                          int32_t num_multiprocessors) {
+  BALEEN_CHECK(supports_sparse_attention(shape), "heads={}", shape.heads);
+  SparseAttentionPlan plan;
+  plan.mode = mode;
+  plan.max_queries = shape.num_queries;
+  const int32_t queries = std::max(shape.num_queries, 1);
+  if (mode == AttentionMode::kInvariant) {
+    const int32_t parts =
+        shape.second_is_dense
+            ? std::max((shape.second_capacity + kAttentionPartRows - 1) / kAttentionPartRows, 1)
+            : 1;
+    plan.clusters = parts;
+    plan.heads_per_block = std::min(shape.heads, 64);
+    while (plan.heads_per_block > 8 &&
+           static_cast<int64_t>(queries) * parts * (shape.heads / plan.heads_per_block) * 2 <=
+               num_multiprocessors) {
+      plan.heads_per_block /= 2;
+    }
+    return plan;
+  }
+  // Microseconds as measured: a tile of 64 rows by head width, the exchange of a cluster, and the
+  // joining of clusters. The smallest estimate wins.
+  const int32_t tiles = tiles_of(shape.first_capacity) + tiles_of(shape.second_capacity);
+  double best = 0;
+  for (int32_t heads = 8; heads <= std::min(shape.heads, 64); heads *= 2) {
+    for (int32_t cluster = 1; cluster <= kMaxCluster; ++cluster) {
+      for (int32_t clusters = 1; clusters <= 32; clusters *= 2) {
+        const int32_t parts = cluster * clusters;
+        if (parts > std::max(tiles, 1)) {
+          continue;
+        }
+        const int64_t blocks = static_cast<int64_t>(queries) * (shape.heads / heads) * parts;
+        const int64_t waves = (blocks + num_multiprocessors - 1) / num_multiprocessors;
+        const double per_tile = heads == 64 ? 1.2 : heads == 32 ? 0.85 : 0.65;
+        const double longest = (tiles + parts - 1) / parts * per_tile;
+        const double exchange = cluster > 1 ? 0.5 + 0.02 * heads * (cluster - 1) / cluster : 0;
+        const double join = clusters > 1 ? 1.2 + 0.002 * heads * clusters : 0;
+        const double estimate = static_cast<double>(waves) * (1.5 + longest + exchange) + join;
+        if (best == 0 || estimate < best) {
+          best = estimate;
+          plan.heads_per_block = heads;
+          plan.cluster = cluster;
+          plan.clusters = clusters;
+        }
+      }
+    }
+  }
+  return plan;
+}
+
+std::size_t sparse_attention_workspace_bytes(const SparseAttentionShape& shape,
+                                             const SparseAttentionPlan& plan) {
+  if (plan.clusters == 1) {
+    return 0;
+  }
+  const int64_t words = join_counters(plan, shape.heads / plan.heads_per_block) +
+                        join_statistics(plan, shape.heads) + join_outputs(plan, shape.heads);
+  return static_cast<std::size_t>(words) * sizeof(float);
+}
+
+void launch_sparse_attention(const SparseAttentionParams& params, device::StreamHandle stream) {
+  BALEEN_CHECK(
+      supports_sparse_attention({.num_queries = params.num_queries, .heads = params.heads}),
+      "num_queries={} heads={}",
+      params.num_queries,
+      params.heads);
+  const SparseAttentionPlan& plan = params.plan;
+  BALEEN_CHECK(plan.heads_per_block > 0 && params.heads % plan.heads_per_block == 0 &&
+                   plan.cluster >= 1 && plan.cluster <= kMaxCluster && plan.clusters >= 1 &&
+                   params.num_queries <= plan.max_queries,
+               "heads_per_block={} cluster={} clusters={} max_queries={}",
+               plan.heads_per_block,
+               plan.cluster,
+               plan.clusters,
+               plan.max_queries);
+  BALEEN_CHECK(plan.clusters == 1 || params.workspace != nullptr, "clusters={}", plan.clusters);
+  BALEEN_CHECK(params.positions == nullptr || params.frequencies != nullptr,
+               "positions need frequencies");
+  BALEEN_CHECK(params.scale > 0, "scale={}", params.scale);
+  check_source(params.first);
+  check_source(params.second);
+  if (params.num_queries == 0) {
+    return;
+  }
+  switch (plan.heads_per_block) {
+    case 8:
+      return launch_attention_sm90<8>(params, stream);
+    case 16:
+      return launch_attention_sm90<16>(params, stream);
+    case 32:
+      return launch_attention_sm90<32>(params, stream);
+    case 64:
+      return launch_attention_sm90<64>(params, stream);
+    default:
+      BALEEN_CHECK(false, "heads_per_block={}", plan.heads_per_block);
+  }
+}
+
+}  // namespace baleen::kernels
