@@ -11,6 +11,7 @@
 
 #include "kernels/cache_entry/row_math.cuh"
 #include "kernels/ptx/cluster.cuh"
+#include "kernels/ptx/cluster_load.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/exp2.cuh"
 #include "kernels/sparse_attention/attention_tile.cuh"
@@ -54,6 +55,17 @@ __device__ __forceinline__ JoinWorkspace join_workspace(const SparseAttentionPar
           statistics + join_statistics(params.plan, params.heads)};
 }
 
+__device__ __forceinline__ void add_part(
+    JoinedDims& joined, float maximum, float sum, float4 low, float4 high) {
+  const float weight = ptx::exp2_fast(maximum - joined.maximum);
+  joined.sum = __fmaf_rn(sum, weight, joined.sum);
+  const float o[kJoinDims] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+  for (int i = 0; i < kJoinDims; ++i) {
+    joined.o[i] = __fmaf_rn(o[i], weight, joined.o[i]);
+  }
+}
+
 template <int kHeads>
 __device__ __forceinline__ JoinedDims
 join_cluster(const AttentionShared<kHeads>& shared, int32_t cluster, int head, int dim) {
@@ -61,34 +73,28 @@ join_cluster(const AttentionShared<kHeads>& shared, int32_t cluster, int head, i
   const float* place = shared.partial() + head * AttentionShape<kHeads>::kPartialStride + dim;
   float maxima[kMaxCluster];
   float sums[kMaxCluster];
+  float4 o[kMaxCluster][2];
+  // All reads are under way before the first is used.
+#pragma unroll
+  for (int rank = 0; rank < kMaxCluster; ++rank) {
+    maxima[rank] = kNoMaximum;
+    if (rank < cluster) {
+      maxima[rank] = ptx::load_peer_float(ptx::peer_address(&stats.total_maximum[head], rank));
+      sums[rank] = ptx::load_peer_float(ptx::peer_address(&stats.total_sum[head], rank));
+      o[rank][0] = ptx::load_peer_float4(ptx::peer_address(place, rank));
+      o[rank][1] = ptx::load_peer_float4(ptx::peer_address(place + 4, rank));
+    }
+  }
   JoinedDims joined{};
   joined.maximum = kNoMaximum;
 #pragma unroll
   for (int rank = 0; rank < kMaxCluster; ++rank) {
-    if (rank < cluster) {
-      maxima[rank] = *ptx::peer_pointer(&stats.total_maximum[head], rank);
-      sums[rank] = *ptx::peer_pointer(&stats.total_sum[head], rank);
-    }
+    joined.maximum = fmaxf(joined.maximum, maxima[rank]);
   }
 #pragma unroll
   for (int rank = 0; rank < kMaxCluster; ++rank) {
     if (rank < cluster) {
-      joined.maximum = fmaxf(joined.maximum, maxima[rank]);
-    }
-  }
-#pragma unroll
-  for (int rank = 0; rank < kMaxCluster; ++rank) {
-    if (rank < cluster) {
-      const auto* from = reinterpret_cast<const float4*>(ptx::peer_pointer(place, rank));
-      const float4 low = from[0];
-      const float4 high = from[1];
-      const float weight = ptx::exp2_fast(maxima[rank] - joined.maximum);
-      joined.sum = __fmaf_rn(sums[rank], weight, joined.sum);
-      const float o[kJoinDims] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-      for (int i = 0; i < kJoinDims; ++i) {
-        joined.o[i] = __fmaf_rn(o[i], weight, joined.o[i]);
-      }
+      add_part(joined, maxima[rank], sums[rank], o[rank][0], o[rank][1]);
     }
   }
   return joined;
@@ -99,9 +105,8 @@ __device__ __forceinline__ void store_result(const SparseAttentionParams& params
                                              int32_t head,
                                              int dim,
                                              const JoinedDims& joined,
+                                             float sink,
                                              const float2* turns) {
-  const float sink =
-      params.sink != nullptr ? params.sink[head] : __int_as_float(0xFF800000);  // -inf
   const bool empty = joined.maximum <= kNoMaximum;
   const float infinity = __int_as_float(0x7F800000);
   const float sink_power = sink * ptx::kLog2E;
@@ -160,7 +165,8 @@ __device__ __forceinline__ void join_partials(const SparseAttentionParams& param
     const int dim = chunk % kHeadChunks * kJoinDims;
     const JoinedDims joined = join_cluster<kHeads>(shared, cluster, head, dim);
     if (clusters == 1) {
-      store_result(params, query, head_group * kHeads + head, dim, joined, stats.turns);
+      store_result(
+          params, query, head_group * kHeads + head, dim, joined, stats.sinks[head], stats.turns);
       continue;
     }
     auto* to = reinterpret_cast<float4*>(
@@ -208,15 +214,14 @@ __device__ __forceinline__ void join_partials(const SparseAttentionParams& param
           workspace.outputs + ((place * clusters + p) * kHeads + head) * kKvDims + dim);
       const float4 low = __ldcg(from);
       const float4 high = __ldcg(from + 1);
-      const float weight = ptx::exp2_fast(__ldcg(numbers + p * step + head) - joined.maximum);
-      joined.sum = __fmaf_rn(__ldcg(numbers + p * step + kHeads + head), weight, joined.sum);
-      const float o[kJoinDims] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-      for (int i = 0; i < kJoinDims; ++i) {
-        joined.o[i] = __fmaf_rn(o[i], weight, joined.o[i]);
-      }
+      add_part(joined,
+               __ldcg(numbers + p * step + head),
+               __ldcg(numbers + p * step + kHeads + head),
+               low,
+               high);
     }
-    store_result(params, query, head_group * kHeads + head, dim, joined, stats.turns);
+    store_result(
+        params, query, head_group * kHeads + head, dim, joined, stats.sinks[head], stats.turns);
   }
 }
 

@@ -1,13 +1,14 @@
 #pragma once
-// The last two warp groups of the attention kernel: bring q into shared memory, then accumulate
-// O^T[512, heads] = rows^T * weights^T over the tiles, each group 256 dims.
+// The last two warp groups of the attention kernel: bring q into shared memory, fetch rows,
+// accumulate O^T[512, heads] = rows^T * weights^T over the tiles, each group 256 dims.
 //
-//   load_queries<kHeads>(params, shared, query, head_begin);
-//   accumulate_tiles<kHeads>(shared, range.end - range.begin, group);   // leaves shared.partial()
+//   QueryLoader<kHeads> q(params, query, head_begin);  q.store(shared);
+//   accumulate_tiles<kHeads>(shared, fetcher, tiles, group);   // leaves shared.partial()
 
 #include <cstdint>
 
 #include "kernels/ptx/wgmma.cuh"
+#include "kernels/sparse_attention/attention_fetch.cuh"
 #include "kernels/sparse_attention/attention_tile.cuh"
 #include "kernels/sparse_attention/row_expand.cuh"
 
@@ -40,33 +41,65 @@ __device__ __forceinline__ void store_query_chunk(
   }
 }
 
+/// This thread's share of q: all loads are under way before the first is used.
 template <int kHeads>
-__device__ __forceinline__ void load_queries(const SparseAttentionParams& params,
-                                             const AttentionShared<kHeads>& shared,
-                                             int32_t query,
-                                             int32_t head_begin) {
-  const int thread =
-      static_cast<int>(threadIdx.x) - AttentionShape<kHeads>::kScoreGroups * kGroupThreads;
-  const uint16_t* q =
-      params.q + (static_cast<int64_t>(query) * params.heads + head_begin) * kKvDims;
-  // A warp takes eight chunks (a block of 64 dims) of four heads: conflict-free and whole lines.
-  const int chunk = thread % 8;
-  constexpr int kRounds = kHeads * 64 / kOutputThreads;
-#pragma unroll 4
-  for (int round = 0; round < kRounds; ++round) {
-    const int item = round * (kOutputThreads / 8) + thread / 8;
-    const int head = item % kHeads;
-    const int block = item / kHeads;
-    const uint4 dims =
-        __ldg(reinterpret_cast<const uint4*>(q + head * kKvDims + block * 64 + chunk * 8));
-    store_query_chunk(shared.q_block(block), head, chunk, block == kDimBlocks - 1, dims);
+class QueryLoader {
+ public:
+  __device__ QueryLoader(const SparseAttentionParams& params, int32_t query, int32_t head_begin) {
+    const uint16_t* q =
+        params.q + (static_cast<int64_t>(query) * params.heads + head_begin) * kKvDims;
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      dims_[round] = __ldg(reinterpret_cast<const uint4*>(q + head(round) * kKvDims +
+                                                          block(round) * 64 + chunk() * 8));
+    }
   }
-  ptx::fence_async_shared();
-  ptx::barrier_arrive(&shared.stats().q_ready);
+  __device__ void store(const AttentionShared<kHeads>& shared) const {
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      store_query_chunk(shared.q_block(block(round)),
+                        head(round),
+                        chunk(),
+                        block(round) == kDimBlocks - 1,
+                        dims_[round]);
+    }
+    ptx::fence_async_shared();
+    ptx::barrier_arrive(&shared.stats().q_ready);
+  }
+
+ private:
+  // A warp takes the eight chunks of a block of 64 dims for four heads: whole lines of memory, and
+  // stores without bank conflicts.
+  static constexpr int kRounds = kHeads * 64 / kOutputThreads;
+  static __device__ int thread() {
+    return static_cast<int>(threadIdx.x) - AttentionShape<kHeads>::kScoreGroups * kGroupThreads;
+  }
+  static __device__ int chunk() { return thread() % 8; }
+  static __device__ int head(int round) {
+    return (round * (kOutputThreads / 8) + thread() / 8) % kHeads;
+  }
+  static __device__ int block(int round) {
+    return (round * (kOutputThreads / 8) + thread() / 8) / kHeads;
+  }
+
+  uint4 dims_[kRounds];
+};
+
+template <int kHeads>
+__device__ __forceinline__ void load_sinks(const SparseAttentionParams& params,
+                                           const AttentionShared<kHeads>& shared,
+                                           int32_t head_begin) {
+  const int head =
+      static_cast<int>(threadIdx.x) - AttentionShape<kHeads>::kScoreGroups * kGroupThreads;
+  if (head < kHeads) {
+    shared.stats().sinks[head] = params.sink != nullptr ? __ldg(params.sink + head_begin + head)
+                                                        : __int_as_float(0xFF800000);  // -inf
+  }
 }
 
 template <int kHeads>
 __device__ __forceinline__ void accumulate_tiles(const AttentionShared<kHeads>& shared,
+                                                 RowFetcher<kHeads>& fetcher,
                                                  int32_t tiles,
                                                  int group) {
   constexpr int kBuffers = AttentionShape<kHeads>::kBuffers;
@@ -124,12 +157,9 @@ __device__ __forceinline__ void accumulate_tiles(const AttentionShared<kHeads>& 
     for (int m = 0; m < kBlocks; ++m) {
       ptx::pin_registers(acc[m]);
     }
-    if (lane == 0) {
-      ptx::barrier_arrive(&stats.free[buffer]);
-    }
+    ptx::named_barrier_sync(kOutputBarrier, kOutputThreads);  // both groups have read the tile
+    fetcher.fetch(index + kBuffers);
   }
-  // The partial output takes the place of the tiles: both groups must have read the last one.
-  ptx::named_barrier_sync(kOutputBarrier, kOutputThreads);
   float* partial = shared.partial();
 #pragma unroll
   for (int m = 0; m < kBlocks; ++m) {

@@ -15,6 +15,7 @@
 
 #include "device/buffer.h"
 #include "kernels/rope/rope_oracle.h"
+#include "kernels/sparse_attention/kv_row_oracle.h"
 #include "kernels/sparse_attention/sparse_attention.h"
 #include "kernels/sparse_attention/sparse_attention_oracle.h"
 #include "kernels/testing/random_values.h"
@@ -74,23 +75,8 @@ class ScenePool {
     at[1] = static_cast<uint8_t>(bits >> 8);
   }
   std::vector<double> values(int32_t row) const {
-    const uint8_t* codes = bytes_.data() + kv_value_offset(view(), row);
-    const uint8_t* scales = bytes_.data() + kv_scale_offset(view(), row);
-    std::vector<double> out(kKvDims);
-    for (int i = 0; i < kKvNopeDims; ++i) {
-      const bool top = (codes[i] & 0x7F) == 0x7F;
-      const double code = top ? (codes[i] >= 0x80 ? -480.0 : 480.0)
-                              : static_cast<double>(numerics::e4m3_to_float(codes[i]));
-      out[static_cast<std::size_t>(i)] =
-          numerics::round_to_bf16(std::ldexp(code, scales[i / kKvScaleDims] - 127));
-    }
-    for (int i = 0; i < kKvRopeDims; ++i) {
-      const auto bits =
-          static_cast<uint16_t>(codes[kKvNopeDims + 2 * i] | (codes[kKvNopeDims + 2 * i + 1] << 8));
-      out[static_cast<std::size_t>(kKvNopeDims + i)] =
-          static_cast<double>(numerics::bf16_to_float(bits));
-    }
-    return out;
+    return kv_row_oracle(bytes_.data() + kv_value_offset(view(), row),
+                         bytes_.data() + kv_scale_offset(view(), row));
   }
   KvPoolView view() const {
     return {.base = device_.data() == nullptr ? nullptr : const_cast<uint8_t*>(device_.data()),

@@ -4,26 +4,23 @@
 // and weights. Two groups take alternate tiles. Sums of even and odd tiles are kept apart in either
 // case.
 //
-//   score_tiles<kHeads>(params, shared, query, range, group);
+//   score_tiles<kHeads>(params, shared, tiles, group);
 //
 // S^T[64 rows, heads] = rows (register operand) * q^T. Lane l of warp w holds rows 16 w + l / 4 and
-// + 8 and, of each segment of 64 bytes, bytes 16 (l % 4) .. + 15; it fetches exactly these bytes,
-// so no barrier stands between fetch and use.
+// + 8 and, of each segment of 64 bytes, bytes 16 (l % 4) .. + 15. A warp alone reads and rewrites
+// its 16 rows, so no barrier stands between fetch and product.
 
 #include <cstdint>
 
-#include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/exp2.cuh"
-#include "kernels/ptx/prefetch.cuh"
 #include "kernels/ptx/store_matrix.cuh"
 #include "kernels/sparse_attention/attention_tile.cuh"
 #include "kernels/sparse_attention/row_expand.cuh"
-#include "kernels/sparse_attention/row_source.cuh"
 
 namespace baleen::kernels {
 
-inline constexpr int kPrefetchTiles = 2;  // of the own group, beyond the one being fetched
+inline constexpr uint32_t kScoreBarrier = 4;  // named barrier of all score groups
 
 /// The two rows of a thread in one tile.
 struct TileRows {
@@ -31,93 +28,40 @@ struct TileRows {
   uint2 scales[2];
 };
 
-__device__ __forceinline__ int32_t tile_row(const SparseAttentionParams& params,
-                                            const TileRange& range,
-                                            int32_t query,
-                                            int32_t tile,
-                                            int32_t row_in_tile) {
-  return tile < range.first_tiles
-             ? source_row(
-                   params.first, query, tile * kAttentionTileRows + row_in_tile, range.first_length)
-             : source_row(params.second,
-                          query,
-                          (tile - range.first_tiles) * kAttentionTileRows + row_in_tile,
-                          range.second_length);
-}
+/// The thread's 16 bytes of two rows in each segment of 64 bytes.
+struct RowBytes {
+  uint4 segment[2][kSegments];
+};
 
-/// Starts the copies of this thread's bytes of `tile` into its warp's unit; missing rows become 0.
-__device__ __forceinline__ TileRows fetch_rows(const SparseAttentionParams& params,
-                                               const TileRange& range,
-                                               int32_t query,
-                                               int32_t tile,
-                                               uint8_t* unit) {
+__device__ __forceinline__ RowBytes read_rows(const uint8_t* unit, const TileRows& rows) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  const KvPoolView& pool = tile < range.first_tiles ? params.first.pool : params.second.pool;
-  TileRows rows;
-  int32_t row[2];
+  const uint8_t* from = unit + lane / 4 * kKvValueBytes + lane % 4 * 16;
+  RowBytes bytes;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    row[h] = tile_row(params, range, query, tile, warp * kUnitRows + lane / 4 + 8 * h);
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    rows.present[h] = row[h] >= 0;
-    const RowAddress at = row_address(pool, rows.present[h] ? row[h] : 0);
-    const uint32_t bytes = rows.present[h] ? 16 : 0;
-    const uint8_t* from = at.values + 16 * (lane % 4);
-    uint8_t* to = unit + kSegmentBegin + (lane / 4 + 8 * h) * 64 + 16 * (lane % 4);
 #pragma unroll
     for (int s = 0; s < kSegments; ++s) {
-      ptx::async_copy_16(to + s * kSegmentBytes, from + 64 * s, bytes);
+      bytes.segment[h][s] = *reinterpret_cast<const uint4*>(from + 8 * h * kKvValueBytes + 64 * s);
     }
-    rows.scales[h] =
-        rows.present[h] ? __ldg(reinterpret_cast<const uint2*>(at.scales)) : make_uint2(0, 0);
   }
-  ptx::async_copy_commit();
-  return rows;
-}
-
-/// Asks L2 for the rows of a tile that will be fetched later.
-__device__ __forceinline__ void prefetch_rows(const SparseAttentionParams& params,
-                                              const TileRange& range,
-                                              int32_t query,
-                                              int32_t tile) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
-  if (tile >= range.end || lane % 4 > 1) {
-    return;
-  }
-  const KvPoolView& pool = tile < range.first_tiles ? params.first.pool : params.second.pool;
+  if (!__all_sync(0xFFFFFFFFU, rows.present[0] && rows.present[1])) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int32_t row = tile_row(params, range, query, tile, warp * kUnitRows + lane / 4 + 8 * h);
-    if (row >= 0) {
-      const RowAddress at = row_address(pool, row);
-      if (lane % 4 == 0) {
-        ptx::bulk_prefetch_l2(at.values, kKvValueBytes);
-      } else {
-        ptx::prefetch_l2(at.scales);
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int s = 0; s < kSegments; ++s) {
+        if (!rows.present[h]) {
+          bytes.segment[h][s] = make_uint4(0, 0, 0, 0);  // a missing row must not bring NaN along
+        }
       }
     }
   }
-}
-
-/// The thread's 16 bytes of two rows in a segment.
-struct RowPair {
-  uint4 row[2];
-};
-
-__device__ __forceinline__ RowPair read_segment(const uint8_t* unit, int segment) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const uint8_t* from =
-      unit + kSegmentBegin + segment * kSegmentBytes + lane / 4 * 64 + lane % 4 * 16;
-  return {{*reinterpret_cast<const uint4*>(from), *reinterpret_cast<const uint4*>(from + 8 * 64)}};
+  __syncwarp();  // every lane has read before anyone writes over the rows
+  return bytes;
 }
 
 /// Expands half a block (32 dims) of both rows into the operands of two products.
 template <int kBlock, int kHalf>
-__device__ __forceinline__ void expand_half(const RowPair& bytes,
+__device__ __forceinline__ void expand_half(const RowBytes& bytes,
                                             const TileRows& rows,
                                             bool with_rest,
                                             uint32_t (&operand)[2][4]) {
@@ -127,21 +71,26 @@ __device__ __forceinline__ void expand_half(const RowPair& bytes,
       const RowScale scale = row_scale(scale_byte(rows.scales[h], kBlock));
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const uint32_t codes = kHalf == 0 ? (i == 0 ? bytes.row[h].x : bytes.row[h].y)
-                                          : (i == 0 ? bytes.row[h].z : bytes.row[h].w);
-        BfQuad quad = expand_e4m3(codes, scale.multiplier);
-        if (with_rest) {
-          quad.even = ptx::multiply_bf16(quad.even, scale.rest);
-          quad.odd = ptx::multiply_bf16(quad.odd, scale.rest);
-        }
+        const uint4& segment = bytes.segment[h][kBlock];
+        const uint32_t codes =
+            kHalf == 0 ? (i == 0 ? segment.x : segment.y) : (i == 0 ? segment.z : segment.w);
+        const BfQuad quad = expand_e4m3(codes, scale.multiplier);
         operand[i][h] = quad.even;
         operand[i][2 + h] = quad.odd;
       }
     } else {  // rope dims are bf16 already
-      operand[0][h] = bytes.row[h].x;
-      operand[0][2 + h] = bytes.row[h].y;
-      operand[1][h] = bytes.row[h].z;
-      operand[1][2 + h] = bytes.row[h].w;
+      const uint4& segment = bytes.segment[h][kBlock + kHalf];
+      operand[0][h] = segment.x;
+      operand[0][2 + h] = segment.y;
+      operand[1][h] = segment.z;
+      operand[1][2 + h] = segment.w;
+    }
+  }
+  if (kBlock < kKvScales && with_rest) {
+#pragma unroll
+    for (int r = 0; r < 8; ++r) {
+      uint32_t& pair = operand[r / 4][r % 4];
+      pair = ptx::multiply_bf16(pair, row_scale(scale_byte(rows.scales[r % 2], kBlock)).rest);
     }
   }
 }
@@ -177,22 +126,15 @@ __device__ __forceinline__ void score_half(float (&scores)[kHeads / 2],
 template <int kHeads, int kBlock>
 __device__ __forceinline__ void score_block(float (&scores)[kHeads / 2],
                                             uint8_t* unit,
+                                            const RowBytes& bytes,
                                             const TileRows& rows,
                                             bool with_rest,
                                             uint32_t (&lower)[2][4],
                                             uint32_t (&upper)[2][4],
                                             uint64_t q_descriptor) {
-  RowPair bytes = read_segment(unit, kBlock);
-  RowPair rope_bytes;
-  if constexpr (kBlock >= kKvScales) {
-    rope_bytes = read_segment(unit, kBlock + 1);
-  } else {
-    rope_bytes = bytes;
-  }
-  __syncwarp();  // every lane has read its segment before anyone overwrites it
   expand_half<kBlock, 0>(bytes, rows, with_rest, lower);
   score_half<kHeads, kBlock, 0>(scores, unit, lower, q_descriptor);
-  expand_half<kBlock, 1>(rope_bytes, rows, with_rest, upper);
+  expand_half<kBlock, 1>(bytes, rows, with_rest, upper);
   score_half<kHeads, kBlock, 1>(scores, unit, upper, q_descriptor);
 }
 
@@ -205,16 +147,17 @@ __device__ __forceinline__ void score_rows(float (&scores)[kHeads / 2],
                                            uint64_t q_descriptor) {
   const bool with_rest =
       __any_sync(0xFFFFFFFFU, needs_rest(rows.scales[0]) || needs_rest(rows.scales[1]));
+  const RowBytes bytes = read_rows(unit, rows);
   uint32_t lower[2][4];
   uint32_t upper[2][4];
-  score_block<kHeads, 0>(scores, unit, rows, with_rest, lower, upper, q_descriptor);
-  score_block<kHeads, 1>(scores, unit, rows, with_rest, lower, upper, q_descriptor);
-  score_block<kHeads, 2>(scores, unit, rows, with_rest, lower, upper, q_descriptor);
-  score_block<kHeads, 3>(scores, unit, rows, with_rest, lower, upper, q_descriptor);
-  score_block<kHeads, 4>(scores, unit, rows, with_rest, lower, upper, q_descriptor);
-  score_block<kHeads, 5>(scores, unit, rows, with_rest, lower, upper, q_descriptor);
-  score_block<kHeads, 6>(scores, unit, rows, with_rest, lower, upper, q_descriptor);
-  score_block<kHeads, 7>(scores, unit, rows, with_rest, lower, upper, q_descriptor);
+  score_block<kHeads, 0>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
+  score_block<kHeads, 1>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
+  score_block<kHeads, 2>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
+  score_block<kHeads, 3>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
+  score_block<kHeads, 4>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
+  score_block<kHeads, 5>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
+  score_block<kHeads, 6>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
+  score_block<kHeads, 7>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
   ptx::wgmma_wait<0>();
   ptx::pin_registers(scores);
 }
@@ -289,6 +232,7 @@ __device__ __forceinline__ void publish_maximum(AttentionStats<kHeads>& stats,
   }
 }
 
+/// Turns scores into weights relative to the running maximum, publishes them and adds them up.
 template <int kHeads>
 __device__ __forceinline__ void weigh_rows(AttentionStats<kHeads>& stats,
                                            float (&scores)[kHeads / 2],
@@ -297,6 +241,7 @@ __device__ __forceinline__ void weigh_rows(AttentionStats<kHeads>& stats,
                                            int index,
                                            float scale,
                                            uint8_t* weights,
+                                           ptx::Barrier* full,
                                            ScoreState<kHeads>& state) {
   constexpr int kColumns = AttentionShape<kHeads>::kColumns;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -351,6 +296,8 @@ __device__ __forceinline__ void weigh_rows(AttentionStats<kHeads>& stats,
           ptx::pack_bf16(scores[4 * c + 6], scores[4 * c + 7]));
     }
   }
+  ptx::fence_async_shared();
+  ptx::barrier_arrive(full);
   reduce_columns(column, [](float a, float b) { return __fadd_rn(a, b); });
 #pragma unroll
   for (int k = 0; k < AttentionShape<kHeads>::kOwned; ++k) {
@@ -375,19 +322,36 @@ __device__ __forceinline__ void store_sums(AttentionStats<kHeads>& stats,
   }
 }
 
+/// Maximum and sum over tiles of both parities, for the joining that follows.
+template <int kHeads>
+__device__ __forceinline__ void total_statistics(AttentionStats<kHeads>& stats) {
+  const int head = static_cast<int>(threadIdx.x);
+  if (head < kHeads) {
+    const float maximum = fmaxf(stats.sum_maximum[0][head], stats.sum_maximum[1][head]);
+    float sum = 0;
+    for (int parity = 0; parity < 2; ++parity) {
+      const float(&warps)[4][kHeads] = stats.sums[parity];
+      const float rows = __fadd_rn(__fadd_rn(warps[0][head], warps[1][head]),
+                                   __fadd_rn(warps[2][head], warps[3][head]));
+      sum = __fmaf_rn(rows, ptx::exp2_fast(stats.sum_maximum[parity][head] - maximum), sum);
+    }
+    stats.total_maximum[head] = maximum;
+    stats.total_sum[head] = sum;
+  }
+}
+
 template <int kHeads>
 __device__ __forceinline__ void score_tiles(const SparseAttentionParams& params,
                                             const AttentionShared<kHeads>& shared,
-                                            int32_t query,
-                                            const TileRange& range,
+                                            int32_t tiles,
                                             int group) {
   constexpr int kBuffers = AttentionShape<kHeads>::kBuffers;
   constexpr int kScoreGroups = AttentionShape<kHeads>::kScoreGroups;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
   AttentionStats<kHeads>& stats = shared.stats();
   const float scale = params.scale * ptx::kLog2E;
   const uint64_t q_descriptor = ptx::k_major_descriptor(shared.q_block(0));
-  const int32_t tiles = range.end - range.begin;
   ScoreState<kHeads> state;  // of the tile in hand's parity
   ScoreState<kHeads> other;
 #pragma unroll
@@ -395,40 +359,30 @@ __device__ __forceinline__ void score_tiles(const SparseAttentionParams& params,
     state.sums[k] = other.sums[k] = 0;
     state.maximum[k] = other.maximum[k] = kNoMaximum;
   }
-  TileRows rows;
   if (group < tiles) {
-    rows = fetch_rows(params, range, query, range.begin + group, shared.unit(group, warp));
-    for (int ahead = 1; ahead <= kPrefetchTiles; ++ahead) {
-      prefetch_rows(params, range, query, range.begin + group + kScoreGroups * ahead);
-    }
     ptx::barrier_wait(&stats.q_ready, 0);
   }
   for (int32_t index = group; index < tiles; index += kScoreGroups) {
     const int buffer = index % kBuffers;
-    const int32_t next = index + kScoreGroups;
-    const bool present[2] = {rows.present[0], rows.present[1]};
+    ptx::barrier_wait(&stats.fetched[buffer], (index / kBuffers) & 1);
+    TileRows rows;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = warp * kUnitRows + lane / 4 + 8 * h;
+      rows.scales[h] = stats.scales[buffer][row];
+      rows.present[h] = stats.present[buffer][row] != 0;
+    }
     float scores[kHeads / 2];
-    ptx::async_copy_wait<0>();
     score_rows<kHeads>(scores, shared.unit(buffer, warp), rows, q_descriptor);
-    const auto fetch_next = [&] {
-      if (next < tiles) {
-        const int next_buffer = next % kBuffers;
-        if (next >= kBuffers) {
-          ptx::barrier_wait(&stats.free[next_buffer], (next / kBuffers - 1) & 1);
-        }
-        rows = fetch_rows(params, range, query, range.begin + next, shared.unit(next_buffer, warp));
-        prefetch_rows(params, range, query, range.begin + next + kScoreGroups * kPrefetchTiles);
-      }
-    };
-    if constexpr (kBuffers > kScoreGroups) {
-      fetch_next();
-    }
-    weigh_rows<kHeads>(stats, scores, present, group, index, scale, shared.weights(buffer), state);
-    ptx::fence_async_shared();
-    ptx::barrier_arrive(&stats.full[buffer]);
-    if constexpr (kBuffers <= kScoreGroups) {
-      fetch_next();
-    }
+    weigh_rows<kHeads>(stats,
+                       scores,
+                       rows.present,
+                       group,
+                       index,
+                       scale,
+                       shared.weights(buffer),
+                       &stats.full[buffer],
+                       state);
     if constexpr (kScoreGroups == 1) {
       const ScoreState<kHeads> kept = state;
       state = other;
@@ -442,6 +396,8 @@ __device__ __forceinline__ void score_tiles(const SparseAttentionParams& params,
   } else {
     store_sums<kHeads>(stats, state, group);
   }
+  ptx::named_barrier_sync(kScoreBarrier, kScoreGroups * kGroupThreads);
+  total_statistics<kHeads>(stats);
 }
 
 }  // namespace baleen::kernels

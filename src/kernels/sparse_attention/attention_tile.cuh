@@ -1,14 +1,14 @@
 #pragma once
 // Shared memory of one block of the Hopper attention kernel, and the roles of its threads: the
-// first one or two warp groups fetch and score tiles, the last two accumulate the output.
+// first one or two warp groups score tiles, the last two fetch rows and accumulate the output.
 //
 //   extern __shared__ uint8_t memory[];
 //   AttentionShared<16> shared(memory);
 //
 // A tile of 64 rows is four units of 16 rows, one per warp of its group. A unit holds eight blocks
-// of 64 dims, each 16 lines of 128 bytes in 128-byte swizzle. Before a unit is expanded its bytes
-// wait inside it: nine segments (64 bytes of each of 16 rows) in the last 9 KB. Block b is written
-// after segment b was read and only over segments read before, so the expansion works in place.
+// of 64 dims, each 16 lines of 128 bytes in 128-byte swizzle. Before it is expanded, the bytes of
+// its rows wait in the same place: a warp reads its 16 rows into registers, then writes them as
+// bf16.
 
 #include <cstdint>
 
@@ -24,17 +24,13 @@ inline constexpr int kOutputGroups = 2;
 inline constexpr int kDimBlocks = kKvDims / 64;  // 7 nope, 1 rope
 inline constexpr int kUnitRows = 16;
 inline constexpr int kUnitBytes = kUnitRows * kKvDims * 2;
-inline constexpr int kBlockBytes = kUnitRows * 128;                           // of a unit
-inline constexpr int kSegmentBytes = kUnitRows * 64;                          // of a unit
-inline constexpr int kSegments = kKvValueBytes / 64;                          // 9
-inline constexpr int kSegmentBegin = kUnitBytes - kSegments * kSegmentBytes;  // 7,168
+inline constexpr int kBlockBytes = kUnitRows * 128;   // of a unit
+inline constexpr int kSegments = kKvValueBytes / 64;  // 9
 inline constexpr int kTileBytes = 4 * kUnitBytes;
 inline constexpr int kStatSlots = 4;         // tiles whose maxima are kept
 inline constexpr float kNoMaximum = -1e30F;  // below every score, far from infinity
 
-// Writing block b must not touch a segment after b (block 7 is written from segments 7 and 8).
-static_assert(kSegmentBegin + 1 * kSegmentBytes >= 1 * kBlockBytes);
-static_assert(kSegmentBegin + 7 * kSegmentBytes >= 7 * kBlockBytes);
+static_assert(kUnitRows * kKvValueBytes <= kUnitBytes);
 
 template <int kHeads>
 struct AttentionShape {
@@ -44,7 +40,8 @@ struct AttentionShape {
   static constexpr int kColumns = kHeads / 4;            // heads seen by a thread of a score tile
   static constexpr int kOwned = kHeads == 64 ? 2 : 1;    // columns left after the reduction
   // 64 heads keep 128 accumulators in every output thread: three groups leave 168 registers each.
-  static constexpr int kScoreGroups = kHeads == 64 ? 1 : 2;
+  // 32 heads need the registers in the score group.
+  static constexpr int kScoreGroups = kHeads >= 32 ? 1 : 2;
   static constexpr int kThreads = (kScoreGroups + kOutputGroups) * kGroupThreads;
 };
 
@@ -59,11 +56,14 @@ struct AttentionStats {
   float total_maximum[kHeads];        // read by the cluster's peers
   float total_sum[kHeads];
   float2 turns[kRopePairs];
+  float sinks[kHeads];
+  uint2 scales[3][kAttentionTileRows];  // by buffer
+  int32_t present[3][kAttentionTileRows];
   int32_t is_last;
   ptx::Barrier q_ready;
-  ptx::Barrier ranked[2];  // maxima of even and odd tiles are published
-  ptx::Barrier full[3];    // rows and weights of a tile are in place
-  ptx::Barrier free[3];    // a tile was consumed
+  ptx::Barrier ranked[2];   // maxima of even and odd tiles are published
+  ptx::Barrier fetched[3];  // bytes of a tile's rows are in place
+  ptx::Barrier full[3];     // expanded rows and weights of a tile are in place
 };
 
 template <int kHeads>
@@ -82,6 +82,9 @@ struct AttentionShared {
       : base(memory + (1024 - (ptx::shared_address(memory) & 1023)) % 1024) {}
   __device__ uint8_t* unit(int buffer, int warp) const {
     return base + buffer * kTileBytes + warp * kUnitBytes;
+  }
+  __device__ uint8_t* raw_row(int buffer, int row) const {
+    return unit(buffer, row / kUnitRows) + row % kUnitRows * kKvValueBytes;
   }
   __device__ uint8_t* weights(int buffer) const {
     return base + kWeightsBegin + buffer * Shape::kWeightBytes;
@@ -123,8 +126,8 @@ __device__ __forceinline__ TileRange tile_range(const SparseAttentionParams& par
     range.begin = part == 0 ? 0 : min(tiles, range.first_tiles + part * kPartTiles);
     range.end = part == parts - 1 ? tiles : min(tiles, range.first_tiles + (part + 1) * kPartTiles);
   } else {
-    range.begin = static_cast<int32_t>(static_cast<int64_t>(tiles) * part / parts);
-    range.end = static_cast<int32_t>(static_cast<int64_t>(tiles) * (part + 1) / parts);
+    range.begin = tiles * part / parts;
+    range.end = tiles * (part + 1) / parts;
   }
   return range;
 }

@@ -50,6 +50,9 @@ struct AttentionOutcome {
   std::vector<double> o;
   double lse = 0;            // log sum exp(z), without the sink
   double lse_with_sink = 0;  // log(sum exp(z) + exp(sink))
+  std::vector<double>
+      spread;                // sum_s p_s |row_s|: what a relative error of the weights scales with
+  double largest_score = 0;  // max |z|: what the error of a score scales with
 };
 
 /// Unrounded output and log-sums, with what the edges mean: no rows give o = 0 and lse = -inf; a
@@ -58,7 +61,8 @@ inline AttentionOutcome sparse_attention_outcome(std::span<const double> q,
                                                  const std::vector<std::span<const double>>& rows,
                                                  double sink) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  AttentionOutcome outcome{std::vector<double>(q.size()), -kInfinity, sink};
+  AttentionOutcome outcome{
+      std::vector<double>(q.size()), -kInfinity, sink, std::vector<double>(q.size()), 0};
   if (rows.empty()) {
     return outcome;
   }
@@ -71,6 +75,7 @@ inline AttentionOutcome sparse_attention_outcome(std::span<const double> q,
     }
     z.push_back(dot / std::sqrt(static_cast<double>(q.size())));
     maximum = std::max(maximum, z.back());
+    outcome.largest_score = std::max(outcome.largest_score, std::abs(z.back()));
   }
   double sum = 0;
   for (const double score : z) {
@@ -86,6 +91,7 @@ inline AttentionOutcome sparse_attention_outcome(std::span<const double> q,
     const double weight = std::exp(z[s] - outcome.lse_with_sink);
     for (std::size_t i = 0; i < q.size(); ++i) {
       outcome.o[i] += weight * rows[s][i];
+      outcome.spread[i] += weight * std::abs(rows[s][i]);
     }
   }
   return outcome;

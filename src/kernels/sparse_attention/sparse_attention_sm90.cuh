@@ -25,30 +25,12 @@ __device__ __forceinline__ void initialise_block(const AttentionShared<kHeads>& 
       ptx::barrier_init(&stats.ranked[i], kHeads);
     }
     for (int i = 0; i < 3; ++i) {
+      ptx::barrier_init(&stats.fetched[i], 2 * kAttentionTileRows);
       ptx::barrier_init(&stats.full[i], kGroupThreads);
-      ptx::barrier_init(&stats.free[i], kOutputThreads / 32);
     }
     ptx::fence_barrier_init();
   }
   __syncthreads();
-}
-
-/// Maximum and sum over tiles of both parities, for the joining that follows.
-template <int kHeads>
-__device__ __forceinline__ void total_statistics(AttentionStats<kHeads>& stats) {
-  const int head = static_cast<int>(threadIdx.x);
-  if (head < kHeads) {
-    const float maximum = fmaxf(stats.sum_maximum[0][head], stats.sum_maximum[1][head]);
-    float sum = 0;
-    for (int parity = 0; parity < 2; ++parity) {
-      const float(&warps)[4][kHeads] = stats.sums[parity];
-      const float rows = __fadd_rn(__fadd_rn(warps[0][head], warps[1][head]),
-                                   __fadd_rn(warps[2][head], warps[3][head]));
-      sum = __fmaf_rn(rows, ptx::exp2_fast(stats.sum_maximum[parity][head] - maximum), sum);
-    }
-    stats.total_maximum[head] = maximum;
-    stats.total_sum[head] = sum;
-  }
 }
 
 template <int kHeads>
@@ -56,8 +38,6 @@ __device__ __forceinline__ void finish_block(const SparseAttentionParams& params
                                              const AttentionShared<kHeads>& shared,
                                              int32_t query,
                                              int32_t head_group) {
-  block_sync<kHeads>();
-  total_statistics<kHeads>(shared.stats());
   if (params.plan.cluster > 1) {
     ptx::cluster_sync();
   } else {
@@ -80,17 +60,22 @@ __global__ void __launch_bounds__(AttentionShape<kHeads>::kThreads, 1)
   ptx::wait_for_predecessor();
   ptx::release_successor();
   const TileRange range = tile_range(params, query, static_cast<int32_t>(blockIdx.x));
+  const int32_t tiles = range.end - range.begin;
   constexpr int kScoreGroups = AttentionShape<kHeads>::kScoreGroups;
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   if (group < kScoreGroups) {
-    score_tiles<kHeads>(params, shared, query, range, group);
+    score_tiles<kHeads>(params, shared, tiles, group);
   } else {
-    load_queries<kHeads>(params, shared, query, head_group * kHeads);
+    RowFetcher<kHeads> fetcher(params, shared, query, range);
+    const QueryLoader<kHeads> q(params, query, head_group * kHeads);
+    fetcher.fetch_first();
+    q.store(shared);
+    load_sinks<kHeads>(params, shared, head_group * kHeads);
     if (params.positions != nullptr && threadIdx.x < kScoreGroups * kGroupThreads + kRopePairs) {
       const int pair = static_cast<int>(threadIdx.x) % 32;
       shared.stats().turns[pair] = rotation(params.positions[query], params.frequencies[pair]);
     }
-    accumulate_tiles<kHeads>(shared, range.end - range.begin, group - kScoreGroups);
+    accumulate_tiles<kHeads>(shared, fetcher, tiles, group - kScoreGroups);
   }
   finish_block<kHeads>(params, shared, query, head_group);
 }
