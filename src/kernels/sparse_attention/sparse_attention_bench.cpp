@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <sstream>
 #include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "device/buffer.h"
 #include "kernels/benching/kernel_bench.h"
@@ -22,6 +21,14 @@ using benching::Ceiling;
 
 constexpr int32_t kMultiprocessors = 132;
 constexpr int64_t kPoolRows = 262'144;  // 153 MB
+
+/// The arguments one after another.
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream joined;
+  (joined << ... << parts);
+  return joined.str();
+}
 
 struct Layer {
   std::string name;
@@ -176,8 +183,8 @@ void run(BenchContext& bench) {
     for (const int32_t heads : {16, 32, 64, 128}) {
       for (const int32_t batch : {1, 8, 64, 256}) {
         for (const int32_t drafted : {1, 4}) {
-          const std::string row = fmt::format(
-              "attention/decode/{}/heads:{}/bs:{}/q:{}", layer.name, heads, batch, drafted);
+          const std::string row = text(
+              "attention/decode/", layer.name, "/heads:", heads, "/bs:", batch, "/q:", drafted);
           if (!bench.wants(row)) {
             continue;
           }

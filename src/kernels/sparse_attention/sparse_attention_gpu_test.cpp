@@ -5,10 +5,10 @@
 
 #include <cmath>
 #include <numeric>
+#include <sstream>
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "kernels/sparse_attention/attention_scene.h"
@@ -21,6 +21,14 @@ using testing::AttentionScene;
 using testing::SceneOptions;
 using testing::SceneOutput;
 using testing::SceneSource;
+
+/// The arguments one after another.
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream joined;
+  (joined << ... << parts);
+  return joined.str();
+}
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -85,11 +93,11 @@ class AttentionGpuTest : public testing::GpuTest {
           worst = std::max(worst, difference);
           if (!(difference <= bound(expected, i, options.inverse_rope))) {
             if (wrong == 0) {
-              first = fmt::format(
-                  "query {} head {} dim {}: {} for {}", query, head, i, value, expected.o[i]);
+              first = text(
+                  "query ", query, " head ", head, " dim ", i, ": ", value, " for ", expected.o[i]);
             }
             if (wrong < 12) {
-              dims += fmt::format(" {}:{:.3g}/{:.3g}", i, value, expected.o[i]);
+              dims += text(" ", i, ":", value, "/", expected.o[i]);
             }
             ++wrong;
           }
@@ -102,11 +110,14 @@ class AttentionGpuTest : public testing::GpuTest {
         if (!close(output.lse[row], expected.lse) ||
             !close(output.lse_with_sink[row], expected.lse_with_sink)) {
           if (wrong_lse == 0) {
-            dims += fmt::format(" lse {} for {}, with sink {} for {}",
-                                output.lse[row],
-                                expected.lse,
-                                output.lse_with_sink[row],
-                                expected.lse_with_sink);
+            dims += text(" lse ",
+                         output.lse[row],
+                         " for ",
+                         expected.lse,
+                         ", with sink ",
+                         output.lse_with_sink[row],
+                         " for ",
+                         expected.lse_with_sink);
           }
           ++wrong_lse;
         }
@@ -138,7 +149,7 @@ TEST_F(SparseAttentionGpuSmall, OneTile) {
     options.first = {.length = 64};
     AttentionScene scene(options);
     scene.upload();
-    check(scene, run(scene, make_plan(scene, heads)), fmt::format("heads {}", heads));
+    check(scene, run(scene, make_plan(scene, heads)), text("heads ", heads));
   }
 }
 
@@ -182,8 +193,7 @@ TEST_F(SparseAttentionGpuSmall, EveryCodeAndScaleComesThroughExactly) {
         const uint16_t got = output.o[query * 8 * kKvDims + i];
         if (got != wanted && !((got | wanted) == 0x8000)) {  // the sign of a zero is not kept
           if (wrong++ < 6) {
-            first +=
-                fmt::format(" scale {} dim {} got {:04x} wanted {:04x};", query, i, got, wanted);
+            first += text(" scale ", query, " dim ", i, " got ", got, " wanted ", wanted, ";");
           }
         }
       }
@@ -201,11 +211,11 @@ TEST_F(SparseAttentionGpuSmall, ListLengthsAndMissingRows) {
     AttentionScene scene(options);
     scene.upload();
     for (const int32_t cluster : {1, 3}) {
-      check(scene, run(scene, make_plan(scene, 16, cluster)), fmt::format("{} {}", label, cluster));
+      check(scene, run(scene, make_plan(scene, 16, cluster)), text(label, " ", cluster));
     }
   };
   for (const int32_t length : {1, 63, 64, 65, 127, 128, 640}) {
-    sweep({.length = length}, fmt::format("length {}", length));
+    sweep({.length = length}, text("length ", length));
   }
   sweep({.length = 128, .lengths = {0, 1, 128}}, "lengths 0 1 128");
   sweep({.length = 128, .lengths = {0, -3, 0}}, "lengths 0 -3 0");
@@ -224,7 +234,7 @@ TEST_F(SparseAttentionGpuSmall, PageSizes) {
     options.second = {.length = 77, .rows_per_page = rows_per_page, .dense = true};
     AttentionScene scene(options);
     scene.upload();
-    check(scene, run(scene, make_plan(scene, 8)), fmt::format("page {}", rows_per_page));
+    check(scene, run(scene, make_plan(scene, 8)), text("page ", rows_per_page));
   }
 }
 
@@ -251,7 +261,7 @@ TEST_F(SparseAttentionGpuSmall, LargeScoresAndScales) {
     options.q_size = q_size;
     AttentionScene scene(options);
     scene.upload();
-    check(scene, run(scene, make_plan(scene, 16)), fmt::format("scales {}..{}", low, high));
+    check(scene, run(scene, make_plan(scene, 16)), text("scales ", low, "..", high));
   }
 }
 
@@ -293,7 +303,7 @@ TEST_F(SparseAttentionGpu, EveryWidthAndCut) {
            {std::pair{1, 1}, {2, 1}, {5, 1}, {8, 1}, {1, 3}, {4, 2}}) {
         check(scene,
               run(scene, make_plan(scene, width, cluster, clusters)),
-              fmt::format("heads {} width {} cluster {} x {}", heads, width, cluster, clusters),
+              text("heads ", heads, " width ", width, " cluster ", cluster, " x ", clusters),
               heads / 8 + 1);
       }
     }
@@ -311,7 +321,7 @@ TEST_F(SparseAttentionGpu, DenseEntriesOfALongContext) {
   for (const auto& [cluster, clusters] : {std::pair{1, 1}, {8, 4}}) {
     check(scene,
           run(scene, make_plan(scene, 16, cluster, clusters)),
-          fmt::format("dense cluster {} x {}", cluster, clusters),
+          text("dense cluster ", cluster, " x ", clusters),
           4);
   }
   const SparseAttentionPlan plan =
@@ -343,7 +353,7 @@ TEST_F(SparseAttentionGpu, ManyQueriesAgainstThePortableKernel) {
     }
     EXPECT_EQ(wrong, 0) << "queries " << queries;
     if (queries <= 3) {
-      check(scene, portable, fmt::format("portable, {} queries", queries), 5);
+      check(scene, portable, text("portable, ", queries, " queries"), 5);
     }
   }
 }
