@@ -1,16 +1,20 @@
 #pragma once
 // Oracle of a linear layer for one row: y_o = sum_i q(x)_i * W[o, i]. With `quantised` the input is
-// e4m3 in blocks of 128 (the weight comes dequantised); with `rounded` y is stored as bf16.
+// e4m3 in blocks of 128 (the weight comes dequantised); with `rounded` y is stored as bf16. Codes
+// and scales become values by dequantised_row.
 //
 //   std::vector<double> y = kernels::linear_oracle(x, weight, {.quantised = true, .rounded =
 //   true});
+//   std::vector<double> x = kernels::dequantised_row(codes, scales);   // one scale per 128 codes
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
 #include "numerics/bfloat16.h"
 #include "numerics/block_scale.h"
+#include "numerics/float8.h"
 
 namespace baleen::kernels {
 
@@ -34,6 +38,17 @@ inline std::vector<double> linear_oracle(std::span<const double> x,
     y[o] = rounding.rounded ? numerics::round_to_bf16(y[o]) : y[o];
   }
   return y;
+}
+
+/// e4m3 codes times their UE8M0 scales, one per 128 codes.
+inline std::vector<double> dequantised_row(std::span<const uint8_t> codes,
+                                           std::span<const uint8_t> scales) {
+  std::vector<double> values(codes.size());
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    values[i] = static_cast<double>(numerics::e4m3_to_float(codes[i])) *
+                static_cast<double>(numerics::ue8m0_to_float(scales[i / 128]));
+  }
+  return values;
 }
 
 }  // namespace baleen::kernels

@@ -1,0 +1,460 @@
+#pragma once
+// Body of the small-M linear kernel for Hopper. Weight rows fill the 64-row
+// side of wgmma, tokens its N side. Blocks of 160 threads: warp 4 feeds a ring
+// of 16 KiB weight copies (and the matching columns of x), warps 0-3 multiply.
+// A cluster shares each sum: block r takes the r-th part of the inputs and
+// sends its partial sums to the block that owns the token pair, which adds them
+// as a balanced tree and stores.
+//
+// Run-ahead: the ring is filled with weights before the predecessor has ended;
+// only x and its scales are read after that. The successor is released at once,
+// so that its ring fills meanwhile.
+
+#include <cstdint>
+
+#include "kernels/linear/linear_epilogue.cuh"
+#include "kernels/linear/linear_multiply.cuh"
+#include "kernels/linear/linear_ring.cuh"
+#include "kernels/ptx/cluster.cuh"
+#include "kernels/ptx/pdl.cuh"
+#include "kernels/ptx/remote_store.cuh"
+#include "numerics/float8.h"
+
+namespace baleen::kernels::linear_body {
+
+__device__ __forceinline__ float load_scale(const void* scales, ScaleFormat format, int64_t at) {
+  return format == ScaleFormat::kUe8m0
+             ? numerics::ue8m0_to_float(static_cast<const uint8_t*>(scales)[at])
+             : static_cast<const float*>(scales)[at];
+}
+
+template <class T, int kTokens, int kRowTiles>
+struct Consumer {
+  const LinearDeviceParams& params;
+  const Arena<T>& arena;
+  int rank;
+  int shift = params.cluster_shift;
+  int thread = static_cast<int>(threadIdx.x);
+  int warp = thread / 32;
+  int row_tile = warp / 4;  // a warp group has its own 64 rows
+  int lane = thread % 32;
+  int stages = params.stages;
+  int slot = 0;
+  uint32_t ring_parity = 0;
+  uint32_t item_parity = 0;  // parity of `reduced` and `drained`
+  float acc[T::kAccumulators];
+
+  /// Blocks of 128 inputs that this block of threads meets in an item of the
+  /// task.
+  __device__ static int scale_blocks(const LinearDeviceTask& task) {
+    return task.format == WeightFormat::kBf16 ? 0 : task.leaves_per_block * task.tiles_per_leaf;
+  }
+
+  __device__ float weight_scale(const Item& item, int block) const {
+    const LinearDeviceTask& task = params.tasks[item.task];
+    const int blocks = scale_blocks(task);
+    if (block >= blocks) {
+      return 0.0F;
+    }
+    const int64_t scale_row = static_cast<int64_t>(item.row_block) * kRowTiles / 2;
+    return load_scale(task.weight_scales,
+                      task.weight_scale_format,
+                      scale_row * task.tiles_per_row + rank * blocks + block);
+  }
+
+  /// This block's stretch of every token's x; complete after async_copy_wait.
+  /// Rows past the last token keep what they hold: a column of the product
+  /// depends on its own row of x alone.
+  __device__ void load_x(const Item& item) const {
+    const LinearDeviceTask& task = params.tasks[item.task];
+    const int chunks = task.leaves_per_block * task.tiles_per_leaf * x_chunks_per_tile(task.format);
+    int first_chunk = rank * chunks;
+    if constexpr (kRowTiles == 2) {
+      first_chunk += item.row_block / task.row_blocks_per_group * task.x_chunks_per_group;
+    }
+    const uint8_t* begin = task.x + static_cast<int64_t>(first_chunk) * kTileRowBytes;
+#pragma unroll
+    for (int round = 0; round < (kTokens + T::kConsumerWarps - 1) / T::kConsumerWarps; ++round) {
+      const int token = T::kConsumerWarps * round + warp;
+      if (token < params.num_tokens) {
+        const uint8_t* row = begin + token * task.x_stride_bytes + lane * 16;
+        uint8_t* place = arena.resident_x + (lane / 8) * T::kChunkBytes +
+                         swizzled_tile_offset(token, lane % 8 * 16);
+        for (int vector = lane; vector < chunks * 8; vector += 32) {
+          ptx::async_copy_16(place, row, 16);
+          row += 32 * 16;
+          place += 4 * T::kChunkBytes;
+        }
+      }
+    }
+    ptx::async_copy_commit();
+  }
+
+  __device__ void load_x_scales(const Item& item) const {
+    const LinearDeviceTask& task = params.tasks[item.task];
+    if (task.format != WeightFormat::kE4m3) {
+      return;
+    }
+    const int blocks = scale_blocks(task);
+    const int token_begin = item.token_tile * kTokens;
+    // FP8 products have one row tile: four consumer warps.
+    for (int block = lane; block < blocks; block += 32) {
+      float scales[kTokens / 4];
+#pragma unroll
+      for (int round = 0; round < kTokens / 4; ++round) {
+        const int token = token_begin + 4 * round + warp;
+        scales[round] = token < params.num_tokens
+                            ? load_scale(task.x_scales,
+                                         task.x_scale_format,
+                                         token * task.x_scale_stride + rank * blocks + block)
+                            : 0.0F;
+      }
+#pragma unroll
+      for (int round = 0; round < kTokens / 4; ++round) {
+        arena.x_scales[block * kTokens + 4 * round + warp] = scales[round];
+      }
+    }
+  }
+
+  __device__ __forceinline__ void await_stage() const {
+    ptx::barrier_wait(&arena.full[slot], ring_parity);
+  }
+  __device__ __forceinline__ void release(int done) const {
+    if (lane == 0) {
+      ptx::barrier_arrive(&arena.empty[done]);
+    }
+  }
+  __device__ __forceinline__ void next_slot() {
+    if (++slot == stages) {
+      slot = 0;
+      ring_parity ^= 1;
+    }
+  }
+
+  /// Blocks of 128 inputs in FP8, from `tile` to `end` of the item; two stages at a time where
+  /// registers allow, because only independent blocks hide each other's latency.
+  __device__ __forceinline__ void multiply_e4m3_leaf(int tile,
+                                                     int end,
+                                                     const float* weight_scales) {
+    while (tile < end) {
+      await_stage();
+      const int first = slot;
+      const uint8_t* weights = arena.weights(slot);
+      const uint8_t* x = arena.x(slot, tile);
+      const float* x_scales = arena.x_scales + tile * kTokens;
+      next_slot();
+      if (T::kResident && stages > 1 && end - tile >= 4) {
+        await_stage();
+        const int second = slot;
+        multiply_e4m3<kTokens, T::kResident ? 4 : 2, 2>(
+            acc, weights, arena.weights(slot), x, weight_scales + tile, x_scales);
+        next_slot();
+        release(first);
+        release(second);
+        tile += 4;
+      } else if (end - tile >= 2) {
+        multiply_e4m3<kTokens, 2, 2>(acc, weights, weights, x, weight_scales + tile, x_scales);
+        release(first);
+        tile += 2;
+      } else {
+        multiply_e4m3<kTokens, 1, 1>(acc, weights, weights, x, weight_scales + tile, x_scales);
+        release(first);
+        tile += 1;
+      }
+    }
+  }
+
+  /// The sum runs on in the tensor cores' accumulators; a stage is given back when the next one's
+  /// products are under way.
+  __device__ __forceinline__ void multiply_bf16_leaf(int tile, int end) {
+    int before = -1;
+    for (const int begin = tile; tile < end; tile += T::kTilesPerStage) {
+      await_stage();
+      const uint8_t* weights = arena.weights(slot) + row_tile * kTileBytes;
+      const uint8_t* x = arena.x(slot, tile);
+      if (kRowTiles == 1 && end - tile >= 2) {
+        start_bf16<kTokens, 2 / kRowTiles>(acc, weights, x, tile > begin);
+      } else {
+        start_bf16<kTokens, 1>(acc, weights, x, tile > begin);
+      }
+      ptx::wgmma_wait<1>();
+      if (before >= 0) {
+        release(before);
+      }
+      before = slot;
+      next_slot();
+    }
+    ptx::wgmma_wait<0>();
+    ptx::pin_registers(acc);
+    release(before);
+  }
+
+  __device__ __forceinline__ void multiply_converted_leaf(int tile,
+                                                          int end,
+                                                          const float* weight_scales) {
+    for (; tile < end; ++tile) {
+      await_stage();
+      multiply_converted<kTokens>(acc,
+                                  arena.weights(slot) + row_tile * kTileBytes,
+                                  arena.x(slot, 2 * tile),
+                                  weight_scales[tile]);
+      release(slot);
+      next_slot();
+    }
+  }
+
+  __device__ __forceinline__ void multiply_leaf(WeightFormat format,
+                                                int tile,
+                                                int tiles,
+                                                const float* weight_scales) {
+#pragma unroll
+    for (int i = 0; i < T::kAccumulators; ++i) {
+      acc[i] = 0.0F;
+    }
+    if (format == WeightFormat::kBf16) {
+      multiply_bf16_leaf(tile, tile + tiles);
+    } else if constexpr (kRowTiles == 1) {
+      multiply_e4m3_leaf(tile, tile + tiles, weight_scales);
+    } else {
+      multiply_converted_leaf(tile, tile + tiles, weight_scales);
+    }
+  }
+
+  __device__ __forceinline__ void multiply_item(const LinearDeviceTask& task,
+                                                const float* weight_scales) {
+    const WeightFormat format = task.format;
+    const int tiles = task.tiles_per_leaf;
+    const bool two_leaves = task.leaves_per_block == 2;
+    multiply_leaf(format, 0, tiles, weight_scales);
+    if (two_leaves) {
+      float first[T::kAccumulators];
+#pragma unroll
+      for (int i = 0; i < T::kAccumulators; ++i) {
+        first[i] = acc[i];
+      }
+      multiply_leaf(format, tiles, tiles, weight_scales);
+#pragma unroll
+      for (int i = 0; i < T::kAccumulators; ++i) {
+        acc[i] = first[i] + acc[i];
+      }
+    }
+  }
+
+  __device__ float4 fragment(int j) const {
+    return make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
+  }
+
+  /// Without a cluster and without quantising, straight from the accumulators.
+  __device__ void store_item(const Item& item) const {
+    const LinearDeviceTask& task = params.tasks[item.task];
+    const int64_t row =
+        static_cast<int64_t>(item.row_block) * (64 * kRowTiles) + 16 * warp + lane / 4;
+#pragma unroll
+    for (int j = 0; j < kTokens / 8; ++j) {
+      const int token = item.token_tile * kTokens + 8 * j + 2 * (lane % 4);
+      if (token < params.num_tokens) {
+        store_fragment(task, token, token + 1 < params.num_tokens, row, fragment(j));
+      }
+    }
+  }
+
+  /// Token pair `pair` of this item belongs to block pair % cluster, which adds
+  /// and stores it.
+  struct Share {
+    int pairs_per_owner;  // places in the reduction buffer
+    int pairs;            // with at least one token
+    int owned;            // of them, by this block
+  };
+  __device__ Share share_of(const Item& item) const {
+    const int pairs = min(T::kPairs, (params.num_tokens - item.token_tile * kTokens + 1) / 2);
+    return {(T::kPairs + (1 << shift) - 1) >> shift,
+            pairs,
+            pairs > rank ? ((pairs - rank - 1) >> shift) + 1 : 0};
+  }
+
+  __device__ void send_partials(const Share& share) const {
+#pragma unroll
+    for (int j = 0; j < kTokens / 8; ++j) {
+      const int pair = 4 * j + lane % 4;
+      if (pair < share.pairs) {
+        const uint32_t owner = static_cast<uint32_t>(pair & ((1 << shift) - 1));
+        float4* place = arena.reduction +
+                        (rank * share.pairs_per_owner + (pair >> shift)) * T::kEntries + 8 * warp +
+                        lane / 4;
+        if (shift == 0) {
+          *place = fragment(j);
+        } else {
+          ptx::store_async_16(ptx::peer_address(place, owner),
+                              fragment(j),
+                              ptx::peer_address(arena.reduced, owner));
+        }
+      }
+    }
+  }
+
+  __device__ void store_owned(const Item& item, const Share& share) const {
+    const LinearDeviceTask& task = params.tasks[item.task];
+    const bool quantised = kRowTiles == 2 && task.output == LinearOutput::kE4m3;
+    const int count = share.owned * T::kEntries;
+    for (int begin = 0; begin < count; begin += T::kConsumers) {
+      const int i = begin + thread;
+      const bool active = i < count;
+      const int entry = i % T::kEntries;
+      const int token = item.token_tile * kTokens + 2 * (((i / T::kEntries) << shift) + rank);
+      const int64_t row =
+          static_cast<int64_t>(item.row_block) * (64 * kRowTiles) + 16 * (entry / 8) + entry % 8;
+      const bool second = token + 1 < params.num_tokens;
+      float4 sum = make_float4(0, 0, 0, 0);
+      if (active) {
+        sum = tree_sum(arena.reduction + i, share.pairs_per_owner * T::kEntries, 1 << shift);
+      }
+      if (quantised) {
+        store_quantised<T::kConsumers>(
+            task, arena.exchange, active, token, second, row, item.row_block, sum);
+      } else if (active) {
+        store_fragment(task, token, second, row, sum);
+      }
+    }
+  }
+
+  __device__ void reduce_item(const Item& item, bool first, bool last) {
+    const Share share = share_of(item);
+    if (shift == 0) {
+      send_partials(share);
+      ptx::named_barrier_sync(kConsumerBarrier, T::kConsumers);
+      store_owned(item, share);
+      return;
+    }
+    if (thread == 0) {
+      const int expected = (share.owned * T::kEntries * 16) << shift;
+      ptx::barrier_expect_bytes(arena.reduced, static_cast<uint32_t>(expected));
+    }
+    if (!first) {
+      ptx::barrier_wait_cluster(arena.drained, item_parity ^ 1);
+    }
+    send_partials(share);
+    if (share.owned > 0) {
+      ptx::barrier_wait_cluster(arena.reduced, item_parity);
+      store_owned(item, share);
+    }
+    // The buffer may be written again when every block has read its part. Peers
+    // wait for this before the next item; after the last one nobody waits and a
+    // peer may have ended.
+    if (!last) {
+      ptx::named_barrier_sync(kConsumerBarrier, T::kConsumers);
+      if (thread < (1 << shift)) {
+        ptx::arrive_at_peer(ptx::peer_address(arena.drained, static_cast<uint32_t>(thread)));
+      }
+    }
+    item_parity ^= 1;
+  }
+
+  __device__ void load_activations(const Item& item) const {
+    if constexpr (T::kResident) {
+      load_x(item);
+    }
+    load_x_scales(item);
+    if constexpr (T::kResident) {
+      ptx::async_copy_wait<0>();
+      ptx::fence_async_shared();
+    }
+  }
+
+  /// True when the block's x of `next` is not that of `item`.
+  __device__ bool needs_activations(const Item& item, const Item& next) const {
+    return item.task != next.task || item.token_tile != next.token_tile ||
+           (kRowTiles == 2 && item.row_block / params.tasks[item.task].row_blocks_per_group !=
+                                  next.row_block / params.tasks[item.task].row_blocks_per_group);
+  }
+
+  __device__ void run(int cluster_index) {
+    const int blocks = params.scale_blocks;
+    // Scales of the first item's weights are requested before the predecessor
+    // ends.
+    Item item = find_item(params, cluster_index);
+    float scale = thread < blocks ? weight_scale(item, thread) : 0.0F;
+    if (shift > 0) {
+      ptx::cluster_wait();  // every block's barriers are ready
+    }
+    ptx::wait_for_predecessor();
+    load_activations(item);
+    ptx::named_barrier_sync(kReadyBarrier, T::kThreads);  // the ring's barriers are ready
+    int half = 0;
+    for (int index = cluster_index; index < params.num_items; index += params.num_clusters) {
+      const LinearDeviceTask& task = params.tasks[item.task];
+      if (thread < blocks) {
+        arena.weight_scales[half * blocks + thread] = scale;
+      }
+      ptx::named_barrier_sync(kConsumerBarrier, T::kConsumers);
+      const bool last = index + params.num_clusters >= params.num_items;
+      const Item next = last ? item : find_item(params, index + params.num_clusters);
+      scale = !last && thread < blocks ? weight_scale(next, thread) : 0.0F;  // on its way meanwhile
+      multiply_item(task, arena.weight_scales + half * blocks);
+      if (shift == 0 && task.output != LinearOutput::kE4m3) {
+        store_item(item);
+      } else {
+        reduce_item(item, index == cluster_index, last);
+      }
+      if (needs_activations(item, next)) {
+        ptx::named_barrier_sync(kConsumerBarrier, T::kConsumers);  // everybody is done with the old
+        load_activations(next);
+      }
+      half ^= 1;
+      item = next;
+    }
+  }
+};
+
+/// By one warp; a lane per barrier.
+template <class T>
+__device__ __forceinline__ void prepare_barriers(const Arena<T>& arena, int shift) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane < kMaxRingStages) {
+    ptx::barrier_init(arena.full + lane, 1);
+  } else if (lane < 2 * kMaxRingStages) {
+    ptx::barrier_init(arena.full + lane, T::kConsumerWarps);  // `empty` follows `full`
+  } else if (lane == 2 * kMaxRingStages) {
+    ptx::barrier_init(arena.reduced, 1);
+    ptx::barrier_init(arena.drained, 1U << shift);
+  }
+  ptx::fence_barrier_init();
+  __syncwarp();
+}
+
+template <int kTokens, int kRowTiles>
+__device__ void run_block(const LinearDeviceParams& params,
+                          const CUtensorMap* x_maps,
+                          uint8_t* shared) {
+  using T = Tile<kTokens, kRowTiles>;
+  const Arena<T> arena(shared, params, kTokens);
+  const int shift = params.cluster_shift;
+  const int rank = static_cast<int>(blockIdx.x) & ((1 << shift) - 1);
+  const int cluster_index = static_cast<int>(blockIdx.x) >> shift;
+  if (threadIdx.x >= T::kConsumers) {
+    // The copies start before the block has assembled.
+    prepare_barriers(arena, shift);
+    ptx::named_barrier_arrive(kReadyBarrier, T::kThreads);
+    if (shift > 0) {
+      ptx::cluster_arrive_relaxed();
+    }
+    if (threadIdx.x == T::kConsumers) {
+      Producer<T, kTokens, kRowTiles> producer(params, x_maps, arena, cluster_index, rank);
+      producer.run();
+    }
+    __syncwarp();
+    if (shift > 0) {
+      ptx::cluster_wait();
+    }
+  } else {
+    if (threadIdx.x == 0) {
+      ptx::release_successor();
+    }
+    if (shift > 0) {
+      ptx::cluster_arrive_relaxed();
+    }
+    Consumer<T, kTokens, kRowTiles> consumer{params, arena, rank};
+    consumer.run(cluster_index);
+  }
+}
+
+}  // namespace baleen::kernels::linear_body
