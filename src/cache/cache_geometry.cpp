@@ -69,4 +69,9 @@ CacheGeometry cache_geometry(const CacheShape& shape) {
   return geometry;
 }
 
+std::string resume_granularity(const CacheGeometry& geometry) {
+  return fmt::format(
+      "{} tokens in prompts, {} at turn ends", geometry.prompt_step, geometry.resume_step);
+}
+
 }  // namespace baleen::cache

@@ -6,6 +6,7 @@
 //   int32_t pages = geometry.blocks_of(num_tokens);
 
 #include <cstdint>
+#include <string>
 
 #include "cache/cache_shape.h"
 
@@ -43,5 +44,7 @@ struct CacheGeometry {
 };
 
 CacheGeometry cache_geometry(const CacheShape& shape);
+/// For the start-up log: "128 tokens in prompts, 4 at turn ends".
+std::string resume_granularity(const CacheGeometry& geometry);
 
 }  // namespace baleen::cache
