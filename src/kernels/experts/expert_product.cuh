@@ -2,8 +2,8 @@
 // One warp group multiplies a tile of 64 packed weight rows with up to 8 tokens: FP4 codes are
 // expanded in registers to the e4m3 operand, tokens come from shared memory. Per block of 128
 // inputs four tensor instructions start from zero, then their sum is promoted to FP32 with the
-// exponents of row and token. The next block is expanded while the tensor cores work. Used by
-// experts_sm90.cu.
+// exponents of row and token. The code is kept small on purpose: at one token per step most of it
+// runs once, and its instructions have to be fetched. Used by experts_sm90.cu.
 
 #include <cstdint>
 
@@ -80,18 +80,6 @@ __device__ __forceinline__ void load_fp8(const LanePlaces& lane, uint32_t offset
   out.scale[1] = word_scale(words.y);
 }
 
-/// One of the two FP4 blocks of a stage, without freeing it.
-template <bool kWide>
-__device__ __forceinline__ void load_stage(GroupShared& group,
-                                           const LanePlaces& lane,
-                                           RingPosition<kStages> stage,
-                                           uint32_t odd,
-                                           Weights& out) {
-  ptx::barrier_wait(&group.full[stage.place], stage.parity);
-  load_fp4<kWide>(
-      lane, static_cast<uint32_t>(stage.place) * kStageBytes + odd * kFp4BlockBytes, out);
-}
-
 /// Takes the next block from the ring: `first` and `last` of its stage. A stage is freed when its
 /// last block is in registers.
 template <bool kFp8, bool kWide>
@@ -125,11 +113,11 @@ inline constexpr int kTokenBlockBytes = kTokens * 128;
 inline constexpr int kInputBlocks = kInputBytes / kTokenBlockBytes;  // held in shared memory
 static_assert(kTokens == 8, "a lane has two tokens of two rows");
 
-/// Starts the product of one block with its tokens: four chained instructions from zero.
-__device__ __forceinline__ void start_block(const Weights& weights,
-                                            uint32_t descriptor_low,
-                                            uint32_t descriptor_high,
-                                            float (&part)[kValues]) {
+/// Product of one block with its tokens: four chained instructions from zero.
+__device__ __forceinline__ void multiply_block(Weights& weights,
+                                               uint32_t descriptor_low,
+                                               uint32_t descriptor_high,
+                                               float (&part)[kValues]) {
   ptx::wgmma_fence();
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -138,14 +126,6 @@ __device__ __forceinline__ void start_block(const Weights& weights,
     ptx::Wgmma<ptx::E4m3, kTokens>::registers(part, weights.a[j], tokens, j);
   }
   ptx::wgmma_commit();
-}
-
-/// Waits for the product and adds it with the scales of rows and tokens.
-__device__ __forceinline__ void promote_block(Weights& weights,
-                                              uint32_t token_scales,  // shared address
-                                              float (&part)[kValues],
-                                              float (&sum)[kValues]) {
-  const uint32_t scales = ptx::load_shared_4(token_scales);
   ptx::wgmma_wait<0>();
   ptx::pin_registers(part);
 #pragma unroll
@@ -155,12 +135,6 @@ __device__ __forceinline__ void promote_block(Weights& weights,
       asm volatile("" : "+r"(weights.a[j][r]));
     }
   }
-  const float left = ptx::low_bf16(scales);
-  const float right = ptx::high_bf16(scales);
-  sum[0] = fmaf(part[0], weights.scale[0] * left, sum[0]);
-  sum[1] = fmaf(part[1], weights.scale[0] * right, sum[1]);
-  sum[2] = fmaf(part[2], weights.scale[1] * left, sum[2]);
-  sum[3] = fmaf(part[3], weights.scale[1] * right, sum[3]);
 }
 
 /// Sums of up to eight leaves by a balanced binary tree: leaf l waits at the level of its trailing
@@ -194,84 +168,6 @@ __device__ __forceinline__ void add_leaf(float (&pending)[3][kValues],
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
       sum[i] = 0.0F;
-    }
-  }
-}
-
-/// Product of one tile. sum[r] as in wgmma.cuh: tile row 16 * warp + lane / 4 + 8 * (r / 2), token
-/// 2 * (lane % 4) + r % 2. `leaf_blocks` 0: one chain over all blocks. Before every run of `run`
-/// blocks (even) `refill(block)` is called, before every even block `supply(block)`, both by all
-/// threads of the warp group: together they make the tokens of this block and the next readable.
-template <bool kLeaves, bool kFp8, bool kWide, class Refill, class Supply>
-__device__ __forceinline__ void multiply_tile(GroupShared& group,
-                                              const LanePlaces& lane,
-                                              RingPosition<kStages>& stage,
-                                              int blocks,
-                                              int run,
-                                              int leaf_blocks,
-                                              Refill&& refill,
-                                              Supply&& supply,
-                                              float (&sum)[kValues]) {
-  const uint64_t descriptor = ptx::k_major_descriptor(group.input);
-  const auto descriptor_low = static_cast<uint32_t>(descriptor);
-  const auto descriptor_high = static_cast<uint32_t>(descriptor >> 32);
-  float pending[3][kValues];
-  uint32_t leaf = 0;
-  int leaf_left = leaf_blocks;
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    sum[i] = 0.0F;
-  }
-  // An FP4 stage holds an even block and the next, an FP8 stage one block.
-  const auto load_even = [&](int block, Weights& out) {
-    next_weights<kFp8, kWide>(group, lane, stage, true, kFp8 || block + 1 == blocks, out);
-  };
-  const auto load_odd = [&](Weights& out) {
-    next_weights<kFp8, kWide>(group, lane, stage, kFp8, true, out);
-  };
-  const auto start = [&](const Weights& now, int block, float(&part)[kValues]) {
-    start_block(
-        now,
-        descriptor_low + static_cast<uint32_t>(block) % kInputBlocks * (kTokenBlockBytes / 16),
-        descriptor_high,
-        part);
-  };
-  const auto promote = [&](Weights& now, int block, float(&part)[kValues]) {
-    promote_block(now, lane.scales + static_cast<uint32_t>(block) * (kTokens * 2), part, sum);
-    if constexpr (kLeaves) {
-      if (--leaf_left == 0 || block + 1 == blocks) {
-        add_leaf(pending, leaf, block + 1 == blocks, sum);
-        leaf_left = leaf_blocks;
-        ++leaf;
-      }
-    }
-  };
-  for (int begin = 0; begin < blocks; begin += run) {
-    const int end = min(begin + run, blocks);
-    refill(begin);
-    Weights even;
-    Weights odd;
-    float part[kValues];
-    load_even(begin, even);
-    // Each operand is loaded on every path to its use: a conditional load would keep its sixteen
-    // registers alive through the whole kernel.
-#pragma unroll 1
-    for (int block = begin;; block += 2) {
-      supply(block);
-      start(even, block, part);
-      if (block + 1 >= end) {
-        promote(even, block, part);
-        break;
-      }
-      load_odd(odd);
-      promote(even, block, part);
-      start(odd, block + 1, part);
-      if (block + 2 >= end) {
-        promote(odd, block + 1, part);
-        break;
-      }
-      load_even(block + 2, even);
-      promote(odd, block + 1, part);
     }
   }
 }

@@ -10,16 +10,17 @@
 #include "kernels/experts/expert_tiles.h"
 #include "kernels/experts/experts.h"
 #include "kernels/ptx/bulk_copy.cuh"
+#include "kernels/ptx/global_counter.cuh"
 #include "kernels/ptx/mbarrier.cuh"
 
 namespace baleen::kernels::experts {
 
-inline constexpr int kGroups = 3;  // consumer warp groups of a block
-inline constexpr int kStages = 7;
+inline constexpr int kGroups = 4;  // consumer warp groups of a block
+inline constexpr int kStages = 5;
 inline constexpr int kStageBytes = 2 * kFp4BlockBytes;  // or one FP8 block
 inline constexpr int kQueue = 4;                        // items announced ahead
 inline constexpr int kInputBytes = 8192;
-inline constexpr int kMaxBlocks = 64;
+inline constexpr int kMaxBlocks = 56;
 static_assert(kFp8BlockBytes <= kStageBytes);
 
 enum class ItemKind : int32_t { kEnd, kUp, kSharedUp, kDown };
@@ -49,6 +50,7 @@ struct alignas(1024) GroupShared {
 
 struct BlockShared {
   GroupShared groups[kGroups];
+  float parts[kMaxBlocks][kExpertTileRows];  // of a shared up tile, its only token
   ExpertMagnitudes table[16];
   int32_t up_issued;  // producers of this block that have no up tiles left to request
   int32_t last;
@@ -74,6 +76,7 @@ struct Plan {
   int32_t num_up;
   int32_t num_items;
   bool shared_up;  // block b works on up tile b with all its groups
+  bool fixed;      // few items: every worker knows its own, nobody claims ahead of others
 };
 
 __device__ __forceinline__ Plan make_plan(const ExpertsParams& params, int32_t num_units) {
@@ -88,8 +91,9 @@ __device__ __forceinline__ Plan make_plan(const ExpertsParams& params, int32_t n
   plan.down_items = tiles / plan.run;
   plan.num_up = num_units * plan.up_tiles;
   plan.num_items = plan.num_up + num_units * plan.down_items;
-  plan.shared_up = plan.num_up <= static_cast<int32_t>(gridDim.x) &&
-                   (params.hidden / 128 + 1) / 2 <= kGroups * kStages;
+  const auto grid = static_cast<int32_t>(gridDim.x);
+  plan.shared_up = plan.num_up <= grid;
+  plan.fixed = plan.shared_up || plan.num_items <= 3 * kGroups * grid;
   return plan;
 }
 
@@ -148,19 +152,15 @@ __device__ __forceinline__ void produce(const Task& task, BlockShared& shared, i
   int32_t loaded = min(block_index / (2 * params.width / kExpertTileRows), task.max_units - 1);
   int32_t word = load_unit(loaded);
   const Plan plan = make_plan(params, __ldcg(params.lists.num_units));
-  // First claims are fixed, later ones come from the counter.
-  int32_t claim = group_index * grid + block_index;
-  int32_t first_dynamic = kGroups * grid;
+  const int32_t workers = kGroups * grid;
+  const int32_t worker = group_index * grid + block_index;
+  int32_t claim = worker;  // later claims: from the counter, or every `workers`-th item
   if (plan.shared_up) {
-    const int32_t idle = grid - plan.num_up;  // blocks without an up tile
-    claim = block_index < plan.num_up
-                ? block_index
-                : plan.num_up + group_index * idle + block_index - plan.num_up;
-    first_dynamic = plan.num_up + kGroups * idle;
+    claim = block_index < plan.num_up ? block_index : plan.num_up + worker;
   }
   // With few items the up tiles of this block get the memory first: the down weights hide under the
   // hand-over between the phases.
-  const bool gated = plan.num_up < kGroups * grid;
+  const bool gated = plan.num_up < workers;
   int32_t up_producers = 0;
   for (int g = 0; g < kGroups; ++g) {
     up_producers += (plan.shared_up ? block_index : g * grid + block_index) < plan.num_up ? 1 : 0;
@@ -182,8 +182,8 @@ __device__ __forceinline__ void produce(const Task& task, BlockShared& shared, i
     const int32_t tiles = down ? plan.run : 1;
     const int32_t first_tile = (index - unit * per_unit) * tiles;
     int32_t next = 0;
-    if (lane == 0) {
-      next = first_dynamic + atomicAdd(task.next_item, 1);
+    if (!plan.fixed && lane == 0) {
+      next = ptx::add_relaxed(task.next_item, 1);  // read much later
     }
     if (unit != loaded) {
       word = load_unit(unit);
@@ -191,7 +191,7 @@ __device__ __forceinline__ void produce(const Task& task, BlockShared& shared, i
     }
     const int32_t expert = __shfl_sync(0xFFFFFFFFU, word, 0);
     const bool fp8 = expert == params.num_experts;
-    const bool share = !down && plan.shared_up && !fp8;
+    const bool share = !down && plan.shared_up && !fp8 && __shfl_sync(0xFFFFFFFFU, word, 2) == 1;
     if (down) {
       up_is_issued();
     }
@@ -240,7 +240,13 @@ __device__ __forceinline__ void produce(const Task& task, BlockShared& shared, i
         source += blocks * block_bytes;
       }
     }
-    claim = __shfl_sync(0xFFFFFFFFU, next, 0);
+    if (!plan.fixed) {
+      claim = workers + __shfl_sync(0xFFFFFFFFU, next, 0);
+    } else if (plan.shared_up && !down) {
+      claim = plan.num_up + worker;
+    } else {
+      claim += workers;
+    }
     if (claim >= plan.num_up) {
       up_is_issued();
     }

@@ -1,5 +1,5 @@
 #pragma once
-// The persistent expert kernel for Hopper: three consumer warp groups and their producer warps per
+// The persistent expert kernel for Hopper: four consumer warp groups and their producer warps per
 // block, one block per multiprocessor. Body of experts_sm90.cu and experts_sm90_wide.cu.
 
 #include <cmath>
@@ -32,38 +32,43 @@ struct Consumer {
 };
 
 /// Streams the e4m3 rows of an up item into shared memory, half a buffer (four blocks of 128
-/// inputs) ahead. A thread copies the same 16 bytes of the same row in every second block.
+/// inputs) ahead. A thread copies the same 16 bytes of the same row in every second block. Blocks
+/// count in the group's own order: all of them, or with `stride` 4 every fourth pair.
 struct UpSupply {
   static constexpr int kAhead = kInputBlocks / 2;
   static_assert(kAhead == 4 && kTokens * 8 == 64, "128 threads cover two blocks");
   const uint8_t* source;
   uint32_t place;  // shared address
-  uint32_t valid;  // 16, or 0 to fill with zeros
+  int valid;       // 16, or 0 to fill with zeros
   int first;       // of the thread's two blocks in a group of four: 0 or 1
-  int blocks;
+  int stride;      // pairs from one pair of the group to the next
+  int length;      // blocks of the group
 
-  __device__ __forceinline__ UpSupply(const Consumer& consumer, const ExpertUnit& unit) {
+  __device__ __forceinline__
+  UpSupply(const Consumer& consumer, const ExpertUnit& unit, int stride_in, int length_in)
+      : stride(stride_in), length(length_in) {
     const ExpertsParams& params = consumer.task.params;
     const int row = consumer.thread / 8 % kTokens;
     const int byte = consumer.thread % 8 * 16;
     first = consumer.thread / 64;
-    blocks = params.hidden / 128;
     const int token = row < unit.count ? unit.entries[row] / params.slots : 0;
-    source = params.x_codes + static_cast<int64_t>(token) * params.hidden + first * 128 + byte;
+    source = params.x_codes + static_cast<int64_t>(token) * params.hidden + first * 128 + byte +
+             (stride > 1 ? consumer.index * 256 : 0);
     place = ptx::shared_address(consumer.group.input) +
             static_cast<uint32_t>(first) * kTokenBlockBytes +
             ptx::swizzled_128(static_cast<uint32_t>(row), static_cast<uint32_t>(byte));
     valid = row < unit.count ? 16 : 0;
   }
 
-  __device__ __forceinline__ void fetch(int block) const {
-    const uint32_t to = place + static_cast<uint32_t>(block) % kInputBlocks * kTokenBlockBytes;
-    const uint8_t* from = source + block * 128;
-    if (block + first < blocks) {
-      ptx::async_copy_16_to(to, from, valid);
-    }
-    if (block + first + 2 < blocks) {
-      ptx::async_copy_16_to(to + 2 * kTokenBlockBytes, from + 256, valid);
+  __device__ __forceinline__ void fetch(int step) const {
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const int at = step + 2 * pair;
+      if (at + first < length) {
+        ptx::async_copy_16_to(place + static_cast<uint32_t>(at) % kInputBlocks * kTokenBlockBytes,
+                              source + at * stride * 128,
+                              static_cast<uint32_t>(valid));
+      }
     }
     ptx::async_copy_commit();
   }
@@ -71,77 +76,58 @@ struct UpSupply {
   __device__ __forceinline__ void load_scales(const Consumer& consumer,
                                               const ExpertUnit& unit) const {
     const ExpertsParams& params = consumer.task.params;
+    const int blocks = params.hidden / 128;
     const int row = consumer.thread % kTokens;
-    const int token = row < unit.count ? unit.entries[row] / params.slots : 0;
-    const uint8_t* codes = params.x_scales + static_cast<int64_t>(token) * blocks;
-    for (int block = consumer.thread / kTokens; block < blocks; block += 128 / kTokens) {
-      const float scale = numerics::ue8m0_to_float(__ldg(codes + block));
-      consumer.group.scales[block * kTokens + row] =
-          row < unit.count ? static_cast<uint16_t>(numerics::float_bits(scale) >> 16) : uint16_t{0};
+    if (row < unit.count) {
+      const uint8_t* codes =
+          params.x_scales + static_cast<int64_t>(unit.entries[row] / params.slots) * blocks;
+#pragma unroll 2
+      for (int block = consumer.thread / kTokens; block < blocks; block += 128 / kTokens) {
+        const float scale = numerics::ue8m0_to_float(__ldg(codes + block));
+        consumer.group.scales[block * kTokens + row] =
+            static_cast<uint16_t>(numerics::float_bits(scale) >> 16);
+      }
     }
   }
 
-  __device__ __forceinline__ void advance(const Consumer& consumer, int block) const {
-    if (block % kAhead == 0) {
-      ptx::async_copy_wait<0>();
-      ptx::fence_async_shared();
-      consumer.sync();  // also: everybody has finished with the other half
-      if (block + kAhead < blocks) {
-        fetch(block + kAhead);
-      }
-    }
+  /// Before step % 4 == 0.
+  __device__ __forceinline__ void advance(const Consumer& consumer, int step) const {
+    ptx::async_copy_wait<0>();
+    ptx::fence_async_shared();
+    consumer.sync();  // also: everybody has finished with the other half
+    fetch(step + kAhead);
   }
 };
 
-/// Quantises the hidden rows of a down item to e4m3 per 128 inputs, a buffer of eight blocks at a
-/// time; rows that fit whole stay for the item's other tiles.
-struct DownSupply {
-  const uint16_t* rows;  // of the unit, [count, blocks * 128]
-  int count;
-  int blocks;
-  bool filled;
-
-  __device__ __forceinline__ void refill(const Consumer& consumer, int begin) {
-    if (!filled) {
-      consumer.sync();  // the products that read the old content are done
-      quantise(consumer, begin);
-      ptx::fence_async_shared();
-      consumer.sync();
-      filled = blocks <= kInputBlocks;
-    }
+/// Quantises the hidden rows of a down item to e4m3 per 128 inputs, blocks [begin, begin + 8). Rows
+/// beyond the unit's count stay as they are: their columns are not used.
+__device__ __forceinline__ void quantise_hidden(const Consumer& consumer,
+                                                const Item& item,
+                                                int begin) {
+  const int width = consumer.task.params.width;
+  const int held = min(kInputBlocks, width / 128 - begin);
+  // Sixteen lanes share a block of a row, eight values each.
+  const int row_threads = held * 16;
+  const int rows = 128 / row_threads;  // in one pass
+  const int block = consumer.thread % row_threads / 16;
+  const int chunk = consumer.thread % 16;
+  int row = consumer.thread / row_threads;
+  row = row < rows ? row : kTokens;
+  const uint16_t* source = consumer.task.hidden_rows +
+                           static_cast<int64_t>(item.unit.begin + row) * width +
+                           (begin + block) * 128 + chunk * 8;
+  const int count = item.unit.count;
+  uint4 packed = make_uint4(0, 0, 0, 0);
+  if (row < count) {
+    packed = __ldcg(reinterpret_cast<const uint4*>(source));
   }
-
-  /// A thread has eight values of row thread / 16 in each block; 16 lanes share a row's block.
-  __device__ __forceinline__ void quantise(const Consumer& consumer, int begin) const {
-    const int row = consumer.thread / 16;
-    const int chunk = consumer.thread % 16;
-    const uint16_t* source =
-        rows + static_cast<int64_t>(row) * (blocks * 128) + begin * 128 + chunk * 8;
-    const int held = min(kInputBlocks, blocks - begin);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      uint4 values[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int block = half * 4 + i;
-        values[i] = make_uint4(0, 0, 0, 0);
-        if (block < held && row < count) {
-          values[i] = __ldcg(reinterpret_cast<const uint4*>(source + block * 128));
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int block = half * 4 + i;
-        if (block < held) {
-          store(consumer, values[i], begin + block, row, chunk);
-        }
-      }
-    }
-  }
-
-  __device__ __forceinline__ void store(
-      const Consumer& consumer, const uint4& packed, int block, int row, int chunk) const {
+#pragma unroll 1
+  for (; row < count; row += rows) {  // the sixteen lanes go together
     const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+    source += static_cast<int64_t>(rows) * width;
+    if (row + rows < count) {
+      packed = __ldcg(reinterpret_cast<const uint4*>(source));
+    }
     float values[8];
     float largest = 0.0F;
 #pragma unroll
@@ -150,9 +136,10 @@ struct DownSupply {
       values[2 * i + 1] = ptx::high_bf16(words[i]);
       largest = fmaxf(largest, fmaxf(fabsf(values[2 * i]), fabsf(values[2 * i + 1])));
     }
+    const uint32_t lanes = 0xFFFFU << (consumer.thread & 16);
 #pragma unroll
     for (int distance = 1; distance < 16; distance *= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, distance));
+      largest = fmaxf(largest, __shfl_xor_sync(lanes, largest, distance));
     }
     const float scale = numerics::q8_scale(largest);
     const float inverse = numerics::float_from_bits((254U << 23) - numerics::float_bits(scale));
@@ -161,17 +148,17 @@ struct DownSupply {
       values[i] *= inverse;
     }
     uint8_t* place =
-        consumer.group.input + block % kInputBlocks * kTokenBlockBytes +
+        consumer.group.input + block * kTokenBlockBytes +
         ptx::swizzled_128(static_cast<uint32_t>(row), static_cast<uint32_t>(chunk) * 8);
     *reinterpret_cast<uint2*>(place) =
         make_uint2(ptx::pack_e4m3(values[0], values[1], values[2], values[3]),
                    ptx::pack_e4m3(values[4], values[5], values[6], values[7]));
     if (chunk == 0) {
-      consumer.group.scales[block * kTokens + row] =
+      consumer.group.scales[(begin + block) * kTokens + row] =
           static_cast<uint16_t>(numerics::float_bits(scale) >> 16);
     }
   }
-};
+}
 
 __device__ __forceinline__ float clamped_swiglu(float gate, float up, float limit) {
   // A NaN stays one: fminf and fmaxf would drop it.
@@ -291,169 +278,135 @@ __device__ __forceinline__ void combine(const Consumer& consumer, const Item& it
   }
 }
 
-/// One row tile of the up product.
+/// Adds the blocks of a shared up tile in their order, so that the bits are those of one chain.
+__device__ __forceinline__ void add_parts(const Consumer& consumer,
+                                          const BlockShared& shared,
+                                          float (&sum)[kValues]) {
+  const int row = consumer.thread / 32 * 16 + consumer.thread % 32 / 4;
+  const int blocks = consumer.task.params.hidden / 128;
+#pragma unroll 4
+  for (int block = 0; block < blocks; ++block) {
+    sum[0] += shared.parts[block][row];
+    sum[2] += shared.parts[block][row + 8];
+  }
+}
+
+/// An up item is one row tile, multiplied by this group or shared by the groups of the block (group
+/// g takes pairs g, g + 4, ... and leaves each promoted product in `parts`). A down item is a run
+/// of row tiles, once the unit's up tiles are complete. One loop serves all three. sum[r] as in
+/// wgmma.cuh: tile row 16 * warp + lane / 4 + 8 * (r / 2), token 2 * (lane % 4) + r % 2.
 template <bool kFp8, bool kWide>
-__device__ __forceinline__ void run_up(Consumer& consumer, const Item& item) {
+__device__ __forceinline__ void run_item(Consumer& consumer,
+                                         BlockShared& shared,
+                                         const Item& item) {
+  constexpr uint32_t kEveryone = 7;  // named barrier of all consumers
   const Task& task = consumer.task;
-  const UpSupply supply(consumer, item.unit);
-  supply.fetch(0);
-  supply.load_scales(consumer, item.unit);
+  const ExpertsParams& params = task.params;
+  GroupShared& group = consumer.group;
+  const bool down = item.kind == ItemKind::kDown;
+  const bool share = item.kind == ItemKind::kSharedUp;
+  const int blocks = (down ? params.width : params.hidden) / 128;
+  const int stride = share ? kGroups : 1;
+  int length = blocks;
+  if (share) {
+    const int pairs = (blocks + 1) / 2;
+    const int mine = (pairs - consumer.index + kGroups - 1) / kGroups;
+    const bool short_end = blocks % 2 != 0 && (pairs - 1) % kGroups == consumer.index;
+    length = 2 * mine - (short_end ? 1 : 0);
+  }
+  const UpSupply supply(consumer, item.unit, stride, length);
+  if (down) {
+    if (consumer.thread == 0) {
+      const int up_tiles = 2 * params.width / kExpertTileRows;
+      ptx::wait_or_trap([&] { return ptx::load_acquire(task.ready + item.number) == up_tiles; });
+    }
+    consumer.sync();
+  } else {
+    supply.fetch(0);
+    supply.load_scales(consumer, item.unit);
+  }
+  const uint64_t descriptor = ptx::k_major_descriptor(group.input);
+  const auto descriptor_low = static_cast<uint32_t>(descriptor);
+  const auto descriptor_high = static_cast<uint32_t>(descriptor >> 32);
   float sum[kValues];
-  multiply_tile</*kLeaves=*/false, kFp8, kWide>(
-      consumer.group,
-      consumer.lane,
-      consumer.stage,
-      supply.blocks,
-      supply.blocks,
-      0,
-      [](int) {},
-      [&](int block) { supply.advance(consumer, block); },
-      sum);
-  store_hidden(consumer, item, kFp8 ? task.params.shared_limit : task.params.limit, sum);
+  for (int tile = item.tile; tile < item.tile + item.tiles; ++tile) {
+    float pending[3][kValues];
+    uint32_t leaf = 0;
+    int leaf_left = params.leaf_blocks;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      sum[i] = 0.0F;
+    }
+#pragma unroll 1
+    for (int step = 0; step < length; ++step) {
+      if (step % UpSupply::kAhead == 0) {
+        if (!down) {
+          supply.advance(consumer, step);
+        } else if (step % kInputBlocks == 0 && (tile == item.tile || blocks > kInputBlocks)) {
+          if (step > 0 || tile > item.tile) {
+            consumer.sync();  // the products that read the old content are done
+          }
+          quantise_hidden(consumer, item, step);
+          ptx::fence_async_shared();
+          consumer.sync();
+        }
+      }
+      const bool odd = step % 2 != 0;
+      Weights weights;
+      next_weights<kFp8, kWide>(group,
+                                consumer.lane,
+                                consumer.stage,
+                                kFp8 || !odd,
+                                kFp8 || odd || step + 1 == length,
+                                weights);
+      const int block = share ? (step / 2 * kGroups + consumer.index) * 2 + step % 2 : step;
+      const uint32_t scales =
+          ptx::load_shared_4(consumer.lane.scales + static_cast<uint32_t>(block) * (kTokens * 2));
+      float part[kValues];
+      multiply_block(
+          weights,
+          descriptor_low + static_cast<uint32_t>(step) % kInputBlocks * (kTokenBlockBytes / 16),
+          descriptor_high,
+          part);
+      const float left = ptx::low_bf16(scales);
+      const float right = ptx::high_bf16(scales);
+      sum[0] = fmaf(part[0], weights.scale[0] * left, sum[0]);
+      sum[1] = fmaf(part[1], weights.scale[0] * right, sum[1]);
+      sum[2] = fmaf(part[2], weights.scale[1] * left, sum[2]);
+      sum[3] = fmaf(part[3], weights.scale[1] * right, sum[3]);
+      if (share) {
+        if (consumer.thread % 4 == 0) {
+          const int row = consumer.thread / 32 * 16 + consumer.thread % 32 / 4;
+          shared.parts[block][row] = sum[0];
+          shared.parts[block][row + 8] = sum[2];
+        }
+        sum[0] = 0.0F;
+        sum[2] = 0.0F;
+      } else if (down && (--leaf_left == 0 || step + 1 == length)) {
+        add_leaf(pending, leaf, step + 1 == length, sum);
+        leaf_left = params.leaf_blocks;
+        ++leaf;
+      }
+    }
+    if (down) {
+      store_slots(consumer, item, tile, sum);
+    }
+  }
+  if (down) {
+    combine(consumer, item);
+    return;
+  }
+  if (share) {
+    ptx::named_barrier_sync(kEveryone, kGroups * 128);
+    if (consumer.index != 0) {
+      return;
+    }
+    add_parts(consumer, shared, sum);
+  }
+  store_hidden(consumer, item, kFp8 ? params.shared_limit : params.limit, sum);
   consumer.sync();
   if (consumer.thread == 0) {
     ptx::add_release(task.ready + item.number, 1);
-  }
-}
-
-/// A run of row tiles of the down product, once the unit's up tiles are complete.
-template <bool kFp8, bool kWide>
-__device__ __forceinline__ void run_down(Consumer& consumer, const Item& item) {
-  const Task& task = consumer.task;
-  const ExpertsParams& params = task.params;
-  if (consumer.thread == 0) {
-    const int up_tiles = 2 * params.width / kExpertTileRows;
-    ptx::wait_or_trap([&] { return ptx::load_acquire(task.ready + item.number) == up_tiles; });
-  }
-  consumer.sync();
-  DownSupply supply{task.hidden_rows + static_cast<int64_t>(item.unit.begin) * params.width,
-                    item.unit.count,
-                    params.width / 128,
-                    false};
-  for (int tile = item.tile; tile < item.tile + item.tiles; ++tile) {
-    float sum[kValues];
-    multiply_tile</*kLeaves=*/true, kFp8, kWide>(
-        consumer.group,
-        consumer.lane,
-        consumer.stage,
-        supply.blocks,
-        kInputBlocks,
-        params.leaf_blocks,
-        [&](int block) { supply.refill(consumer, block); },
-        [](int) {},
-        sum);
-    store_slots(consumer, item, tile, sum);
-  }
-  combine(consumer, item);
-}
-
-/// One row tile of the up product by the three groups of a block, for the first item of a launch:
-/// group g takes stages g, g + 3, ... and leaves each block's promoted product in the stage's
-/// place; the first group adds them in order, so that the bits are those of one chain.
-template <bool kWide>
-__device__ __forceinline__ void run_shared_up(Consumer& consumer,
-                                              BlockShared& shared,
-                                              const Item& item) {
-  constexpr uint32_t kEveryone = 7;  // named barrier of all consumers
-  constexpr uint32_t kPartBytes = 128 * 16;
-  static_assert(2 * kPartBytes <= kStageBytes);
-  const Task& task = consumer.task;
-  GroupShared& group = consumer.group;
-  const UpSupply supply(consumer, item.unit);
-  const int blocks = supply.blocks;
-  const int stages = ((blocks + 1) / 2 - consumer.index + kGroups - 1) / kGroups;
-  const bool used = consumer.thread % 4 * 2 < item.unit.count;  // one of the lane's tokens exists
-  const auto fetch = [&](int stage) {
-    const int block = 2 * (stage * kGroups + consumer.index);
-    if (stage < stages && block + supply.first < blocks) {
-      ptx::async_copy_16_to(
-          supply.place + static_cast<uint32_t>(stage) % (kInputBlocks / 2) * (2 * kTokenBlockBytes),
-          supply.source + block * 128,
-          supply.valid);
-    }
-    ptx::async_copy_commit();
-  };
-  for (int stage = 0; stage < kInputBlocks / 2; ++stage) {
-    fetch(stage);
-  }
-  supply.load_scales(consumer, item.unit);
-  const uint64_t descriptor = ptx::k_major_descriptor(group.input);
-  const auto descriptor_high = static_cast<uint32_t>(descriptor >> 32);
-  const auto product = [&](Weights& weights, int stage, int odd, float(&sum)[kValues]) {
-    float part[kValues];
-    start_block(weights,
-                static_cast<uint32_t>(descriptor) +
-                    static_cast<uint32_t>(stage * 2 + odd) % kInputBlocks * (kTokenBlockBytes / 16),
-                descriptor_high,
-                part);
-    const int block = 2 * (stage * kGroups + consumer.index) + odd;
-    promote_block(
-        weights, consumer.lane.scales + static_cast<uint32_t>(block) * (kTokens * 2), part, sum);
-  };
-  for (int stage = 0; stage < stages; ++stage) {
-    if (stage % 2 == 0) {
-      ptx::async_copy_wait<0>();
-      ptx::fence_async_shared();
-      consumer.sync();  // tokens of this stage and the next; the two before are used up
-      if (stage >= 2) {
-        fetch(stage + 2);
-        fetch(stage + 3);
-      }
-    }
-    float first[kValues] = {};
-    float second[kValues] = {};
-    Weights weights;
-    load_stage<kWide>(group, consumer.lane, {stage, 0}, 0, weights);
-    product(weights, stage, 0, first);
-    if (2 * (stage * kGroups + consumer.index) + 1 < blocks) {
-      Weights odd;
-      load_stage<kWide>(group, consumer.lane, {stage, 0}, 1, odd);
-      product(odd, stage, 1, second);
-    }
-    consumer.sync();  // the weights of this stage are in registers
-    if (used) {
-      auto* parts = reinterpret_cast<float4*>(group.weights[stage]) + consumer.thread;
-      parts[0] = make_float4(first[0], first[1], first[2], first[3]);
-      parts[128] = make_float4(second[0], second[1], second[2], second[3]);
-    }
-  }
-  ptx::named_barrier_sync(kEveryone, kGroups * 128);
-  if (consumer.index == 0) {
-    float sum[kValues] = {};
-    if (used) {
-      for (int block = 0; block < blocks; ++block) {
-        const int pair = block / 2;
-        const float4 part = reinterpret_cast<const float4*>(
-            shared.groups[pair % kGroups]
-                .weights[pair / kGroups])[block % 2 * 128 + consumer.thread];
-        sum[0] += part.x;
-        sum[1] += part.y;
-        sum[2] += part.z;
-        sum[3] += part.w;
-      }
-    }
-    store_hidden(consumer, item, task.params.limit, sum);
-    consumer.sync();
-    if (consumer.thread == 0) {
-      ptx::add_release(task.ready + item.number, 1);
-    }
-  }
-  ptx::fence_async_shared();  // the copy engine writes where the parts were
-  ptx::named_barrier_sync(kEveryone, kGroups * 128);
-  for (int stage = 0; stage < stages; ++stage) {
-    if (consumer.thread % 32 == 0) {
-      ptx::barrier_arrive(&group.empty[stage]);
-    }
-    consumer.stage.advance();
-  }
-}
-
-template <bool kFp8, bool kWide>
-__device__ __forceinline__ void run_item(Consumer& consumer, const Item& item) {
-  if (item.kind == ItemKind::kDown) {
-    run_down<kFp8, kWide>(consumer, item);
-  } else {
-    run_up<kFp8, kWide>(consumer, item);
   }
 }
 
@@ -473,12 +426,10 @@ __device__ __forceinline__ void consume(const Task& task, BlockShared& shared, i
     if (item.kind == ItemKind::kEnd) {
       return;
     }
-    if (item.kind == ItemKind::kSharedUp) {
-      run_shared_up<kWide>(consumer, shared, item);
-    } else if (item.unit.expert == task.params.num_experts) {
-      run_item<true, kWide>(consumer, item);
+    if (item.unit.expert == task.params.num_experts) {
+      run_item<true, kWide>(consumer, shared, item);
     } else {
-      run_item<false, kWide>(consumer, item);
+      run_item<false, kWide>(consumer, shared, item);
     }
     __syncwarp();
     if (consumer.thread % 32 == 0) {

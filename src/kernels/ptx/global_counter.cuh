@@ -25,6 +25,15 @@ __device__ __forceinline__ int32_t add_acquire_release(int32_t* counter, int32_t
   return old;
 }
 
+/// atom.relaxed.gpu: hands out numbers, orders nothing.
+__device__ __forceinline__ int32_t add_relaxed(int32_t* counter, int32_t value) {
+  int32_t old;
+  asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], %2;"
+               : "=r"(old)
+               : "l"(counter), "r"(value));
+  return old;
+}
+
 __device__ __forceinline__ int32_t load_acquire(const int32_t* counter) {
   int32_t value;
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
