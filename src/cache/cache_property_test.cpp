@@ -139,6 +139,20 @@ TEST(CachePropertyPageOfFourTest, RandomStoriesWhereAWindowSpansPages) {
   EXPECT_GT(seen.sum.hits_live + seen.sum.hits_point, 100);
 }
 
+TEST(CachePropertyPageOfOneTest, RandomStoriesWhereEveryTokenIsAPage) {
+  WorkloadOptions options = small_size(150, 100);
+  options.cache.geometry = {.page_tokens = 1,
+                            .window = 3,
+                            .c4_ratio = 1,
+                            .c128_ratio = 1,
+                            .resume_step = 1,
+                            .prompt_step = 1,
+                            .open_group_rows = 1};
+  options.cache.rings = {.c4_rows = 1, .c128_rows = 1};
+  const Seen seen = tell_stories(options, 60, 1000, 6);
+  EXPECT_GT(seen.sum.hits_live, 100);
+}
+
 TEST(CachePropertyFullSizeTest, RandomStoriesWithRealLengths) {
   WorkloadOptions options = full_size(4, 4);
   options.cache.sizes.checkpoint_slots = 6;

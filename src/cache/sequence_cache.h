@@ -117,7 +117,8 @@ struct CaptureJob {
   bool with_streams = false;  // the streams of position - 1 are at hand and wanted
 };
 
-/// A block of a request's page table that changed. Later entries win.
+/// A block of a request's page table that changed. Later entries win. Window pages that the tree
+/// gives up behind a sequence's window are not reported: nothing reads them there.
 struct PageChange {
   RequestSlot slot;
   int32_t block = 0;

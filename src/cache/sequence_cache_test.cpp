@@ -382,6 +382,21 @@ TEST(SequenceCacheTest, RoomIsGivenExactlyAsTheBudgetSays) {
   EXPECT_SOUND(work);
 }
 
+TEST(SequenceCacheTest, ADecodingSequenceNeedsAPageOnlyAtAPageBorder) {
+  CacheWorkload work(full_size());
+  const int a = work.admit(some_ids(250));
+  work.run(a, 250, 0);
+  for (int32_t length = 250; length < 520; ++length) {
+    const SequenceLease& lease = work.sequence(a).lease;
+    ASSERT_EQ(lease.committed(), length);
+    EXPECT_EQ(work.cache().pages_needed(lease, length + 1), length % 256 == 0 ? 1 : 0) << length;
+    EXPECT_EQ(work.cache().pages_needed(lease, length + 8), length % 256 == 0 || length % 256 > 248)
+        << length;
+    work.run(a, 1, 1);
+  }
+  EXPECT_SOUND(work);
+}
+
 TEST(SequenceCacheTest, AnAdmissionWithoutRoomLeavesNoTrace) {
   CacheWorkload work(full_size(8, 8));
   const std::vector<int32_t> prompt = some_ids(1500);

@@ -105,6 +105,39 @@ TEST(ShadowRadixTest, AMatchNeverEndsBehindAMissingWindow) {
   }
 }
 
+TEST(ShadowRadixTest, ARunningSequencePinsOneWindowPageOfALongPrefix) {
+  WorkloadOptions options = full_size(64, 40);
+  options.cache.capture = {.interval = 0, .prompt = false, .branch = false, .turn = false};
+  CacheWorkload work(options);
+  const std::vector<int32_t> a = some_ids(8193, 1);
+  const int x = work.admit(a);
+  work.run(x, 8193, 0);  // one chunk of 32 pages
+  const PageBudget budget = work.cache().budget();
+  EXPECT_EQ(budget.swa(), 40 - 2) << "the last page of the prefix and the one being filled";
+  EXPECT_EQ(budget.full(), 64 - 33);
+  EXPECT_TRUE(work.cache().make_room(0, budget.swa()));
+  work.run(x, 1, 200);
+  EXPECT_EQ(work.cache().budget().swa(), 40 - 1) << "the window has left the prefix";
+  EXPECT_SOUND(work);
+}
+
+TEST(ShadowRadixTest, AHitKeepsOnlyTheWindowItContinuesBehindFresh) {
+  WorkloadOptions options = full_size();
+  options.cache.capture = {.interval = 0, .prompt = false, .branch = false, .turn = false};
+  CacheWorkload work(options);
+  const std::vector<int32_t> a = some_ids(769, 1);
+  const std::vector<int32_t> b = some_ids(769, 2);
+  run_once(work, a);
+  run_once(work, b);
+  run_once(work, a);
+  const int32_t free = work.cache().budget().free_swa;
+  // The two older windows of `a` and all of `b` go before the one that the last hit used.
+  EXPECT_TRUE(work.cache().make_room(0, free + 5));
+  EXPECT_EQ(peek(work, a).hit, 768);
+  EXPECT_EQ(peek(work, b).hit, 0);
+  EXPECT_SOUND(work);
+}
+
 TEST(ShadowRadixTest, SaysWhyAHitIsShorterThanWhatIsShared) {
   WorkloadOptions options = full_size();
   options.cache.capture = {.interval = 0, .prompt = false, .branch = false, .turn = false};
