@@ -1,8 +1,9 @@
-# baleen_room(NAME [TORCH] SOURCES ... USES rooms ... THIRD_PARTY names ...)
+# baleen_room(NAME [TORCH] [JOINED] SOURCES ... USES rooms ... THIRD_PARTY names ...)
 #   one static library `room_NAME`; rooms a header needs are public, so users inherit them.
-# baleen_test(NAME name [TORCH] SOURCES ... USES rooms ... [THIRD_PARTY names ...] [LABELS ...])
+# baleen_test(NAME name [TORCH] [JOINED] SOURCES ... USES rooms ... [THIRD_PARTY names ...] [LABELS ...])
 #   one program `NAME_tests`; ctest runs it once per test suite found in the sources, from the top folder.
-# Torch rooms share one precompiled header.
+# Torch rooms share one precompiled header. JOINED: the sanitizer presets compile all sources as one, which
+# takes a quarter of the time; names in their anonymous namespaces must then differ from file to file.
 
 function(baleen_target_rooms target scope)
   foreach(room IN LISTS ARGN)
@@ -42,8 +43,16 @@ function(baleen_torch_target target)
   target_precompile_headers(${target} REUSE_FROM torch_pch)
 endfunction()
 
+function(baleen_join target)
+  if(BALEEN_SANITIZE)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+    # Warns of types in anonymous namespaces wherever the source is not the main file.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
 function(baleen_room name)
-  cmake_parse_arguments(arg "TORCH" "" "SOURCES;USES;THIRD_PARTY" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;JOINED" "" "SOURCES;USES;THIRD_PARTY" ${ARGN})
   set(target room_${name})
   if(arg_SOURCES)
     add_library(${target} STATIC ${arg_SOURCES})
@@ -56,19 +65,25 @@ function(baleen_room name)
   target_include_directories(${target} ${scope} "${CMAKE_SOURCE_DIR}/src")
   baleen_target_rooms(${target} ${scope} ${arg_USES})
   baleen_target_third_party(${target} ${scope} ${arg_THIRD_PARTY})
+  if(arg_JOINED)
+    baleen_join(${target})
+  endif()
   if(arg_TORCH)
     baleen_torch_target(${target})
   endif()
 endfunction()
 
 function(baleen_test name)
-  cmake_parse_arguments(arg "TORCH" "DATA" "SOURCES;USES;THIRD_PARTY;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;JOINED" "DATA" "SOURCES;USES;THIRD_PARTY;LABELS" ${ARGN})
   set(target ${name}_tests)
   add_executable(${target} ${arg_SOURCES})
   target_compile_options(${target} PRIVATE ${BALEEN_WARNINGS})
   target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest_main ${BALEEN_RAPIDCHECK})
   baleen_target_rooms(${target} PRIVATE ${arg_USES})
   baleen_target_third_party(${target} PRIVATE ${arg_THIRD_PARTY})
+  if(arg_JOINED)
+    baleen_join(${target})
+  endif()
   if(arg_TORCH)
     baleen_torch_target(${target})
   endif()

@@ -1,8 +1,10 @@
 #include "http/connection.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -30,6 +32,8 @@ constexpr std::chrono::seconds kLingerTimeout{2};
 constexpr int64_t kMaxLingerBytes =
     256LL << 20;  // of a body nobody wants, read so that the answer arrives
 constexpr int kStatusClientLeft = 499;
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+constexpr std::string_view kCommentEvent = ":\n\n";  // what every reader of an event stream skips
 
 class TcpConnection final : public Connection,
                             public Wire,
@@ -141,15 +145,48 @@ class TcpConnection final : public Connection,
         has_next_ = true;
       } else if (got < 0 && (errno == EAGAIN || errno == EINTR) && !error) {
         watch();
+      } else if (got == 0) {
+        on_peer_ended();
       } else {
         close();
       }
     }
   }
+  /// The client sends nothing more. It may have left, or have shut its sending half and be waiting
+  /// for the answer: the two differ in what happens to the next bytes it is sent. A client that
+  /// left answers them with a reset, so it is sent something that the waiting one skips.
+  void on_peer_ended() {
+    if (!std::exchange(peer_ended_, true)) {
+      socket_.async_wait(net::ip::tcp::socket::wait_error, [self = shared_from_this()](error_code) {
+        if (self->phase_ == Phase::kAnswering) {
+          self->close();
+        }
+      });
+    }
+    if (writing_) {
+      return;
+    }
+    if (events_begun_) {
+      pending_.bytes = kCommentEvent;
+      write_events();
+    } else if (version_ >= 11) {
+      writing_ = true;
+      arm(host_.config().write_timeout);
+      net::async_write(
+          socket_, net::buffer(kContinue), [self = shared_from_this()](error_code error, size_t) {
+            self->writing_ = false;
+            self->disarm();
+            error ? self->close() : self->pump();
+          });
+    }
+  }
+  bool last_request() const {
+    return !keep_alive_ || draining_ || host_.draining() || (peer_ended_ && buffer_.size() == 0);
+  }
 
   // ---- Reading a request.
   void next_request() {
-    if (!keep_alive_ || draining_ || host_.draining()) {
+    if (last_request()) {
       // With nothing unread, closing sends the rest of the answer and then the end.
       buffer_.size() > 0 || has_next_ ? linger() : close();
       return;
@@ -182,11 +219,11 @@ class TcpConnection final : public Connection,
       return;
     }
     phase_ = Phase::kBody;
+    body_deadline_ = Clock::now() + host_.config().body_deadline;
     const auto expect = parser_->get()[bh::field::expect];
     if (!parser_->is_done() && boost::beast::iequals(expect, "100-continue")) {
-      static constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
       net::async_write(socket_,
-                       net::buffer(kContinue, sizeof(kContinue) - 1),
+                       net::buffer(kContinue),
                        [self = shared_from_this()](error_code write_error, size_t) {
                          write_error ? self->close() : self->read_body();
                        });
@@ -203,7 +240,7 @@ class TcpConnection final : public Connection,
       handle();
       return;
     }
-    arm(host_.config().body_timeout);
+    arm(std::min<Clock::duration>(host_.config().body_timeout, body_deadline_ - Clock::now()));
     bh::async_read_some(
         socket_, buffer_, *parser_, [self = shared_from_this()](error_code error, size_t) {
           if (self->phase_ == Phase::kBody && !self->refuse_read_error(error)) {
@@ -269,7 +306,12 @@ class TcpConnection final : public Connection,
     if (host_.hooks().on_request) {
       host_.hooks().on_request(request.method, route_);
     }
+    events_begun_ = false;
     watch();
+    if (std::optional<Response> refusal = refuse_coding(request)) {
+      exchange_->respond(std::move(*refusal));
+      return;
+    }
     if (match.handler == nullptr) {
       const bool wrong_method = !match.allowed_methods.empty();
       Response response = host_.error_page(
@@ -297,6 +339,23 @@ class TcpConnection final : public Connection,
         log::error("http", "handler_failed path={} error={}", request->path, error.what());
       }
     });
+  }
+
+  /// A body is read as it came: a coding that would have to be undone first is refused.
+  std::optional<Response> refuse_coding(const Request& request) const {
+    const std::string* content = request.headers.find("Content-Encoding");
+    if (content != nullptr && !boost::beast::iequals(*content, "identity")) {
+      Response response = host_.error_page(
+          415, "Content-Encoding " + *content + " is not supported; send the body as it is");
+      response.headers.add("Accept-Encoding", "identity");
+      return response;
+    }
+    const std::string* transfer = request.headers.find("Transfer-Encoding");
+    if (transfer != nullptr && !boost::beast::iequals(*transfer, "chunked")) {
+      return host_.error_page(501,
+                              "Transfer-Encoding " + *transfer + " is not supported, only chunked");
+    }
+    return std::nullopt;
   }
 
   /// Writes what the exchange has, one write at a time.
@@ -330,7 +389,7 @@ class TcpConnection final : public Connection,
     for (auto& [name, value] : response.headers.fields()) {
       message_->insert(name, value);
     }
-    message_->keep_alive(keep_alive_ && !draining_ && !host_.draining());
+    message_->keep_alive(!last_request());
     keep_alive_ = message_->keep_alive();
     message_->body() = std::move(response.body);
     message_->prepare_payload();
@@ -350,6 +409,7 @@ class TcpConnection final : public Connection,
   }
   void write_events_header(const Headers& extra) {
     status_ = 200;
+    events_begun_ = true;
     events_message_.emplace(bh::status::ok, version_);
     events_message_->set(bh::field::content_type, "text/event-stream");
     events_message_->set(bh::field::cache_control, "no-cache");
@@ -508,10 +568,13 @@ class TcpConnection final : public Connection,
   bool chunked_ = true;
   bool head_only_ = false;
   bool writing_ = false;
+  bool events_begun_ = false;  // the header of this answer's stream is being or was written
+  bool peer_ended_ = false;    // nothing more comes from the socket
   unsigned version_ = 11;
   int status_ = 0;
   int64_t dropped_bytes_ = 0;
   Clock::time_point started_ = Clock::now();
+  Clock::time_point body_deadline_;
   std::string route_;
   boost::beast::flat_buffer buffer_;
   std::optional<bh::request_parser<bh::string_body>> parser_;

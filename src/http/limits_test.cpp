@@ -131,6 +131,48 @@ TEST_F(LimitsTest, SlowBodyThatMovesIsRead) {
   EXPECT_TRUE(socket.read().ends_with("\r\n\r\n8"));
 }
 
+TEST_F(LimitsTest, BodyThatDripsIsCutAtTheDeadline) {
+  config.body_timeout = milliseconds(60'000);
+  config.body_deadline = milliseconds(200);
+  const int port = start();
+  const auto begin = std::chrono::steady_clock::now();
+  for (const char* kind : {"Content-Length: 1000000", "Transfer-Encoding: chunked"}) {
+    RawSocket socket(port);
+    socket.send("POST /size HTTP/1.1\r\nHost: x\r\n" + std::string(kind) + "\r\n\r\n");
+    const std::string piece = std::string(kind).starts_with("Content") ? "x" : "1\r\nx\r\n";
+    std::jthread drip([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        socket.send(piece);
+        std::this_thread::sleep_for(milliseconds(5));
+      }
+    });
+    EXPECT_EQ(socket.read("\r\n").substr(0, 12), "HTTP/1.1 408") << kind;
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(400));
+}
+
+TEST_F(LimitsTest, CodedBodiesAreRefusedAndTheConnectionStays) {
+  RawSocket socket(start());
+  // The answer, up to the end of the text that it must hold.
+  const auto answer_to = [&](const std::string& fields, const std::string& body, const char* end) {
+    socket.send("POST /size HTTP/1.1\r\nHost: x\r\n" + fields + "\r\n\r\n" + body);
+    return socket.read(end);
+  };
+  for (const std::string coding : {"gzip", "deflate", "br", "zstd", "gzip, identity"}) {
+    const std::string answer = answer_to(
+        "Content-Encoding: " + coding + "\r\nContent-Length: 3", "abc", "send the body as it is\n");
+    EXPECT_EQ(answer.substr(0, 12), "HTTP/1.1 415") << coding;
+    EXPECT_NE(answer.find("Accept-Encoding: identity\r\n"), std::string::npos) << answer;
+    EXPECT_NE(answer.find("Content-Encoding " + coding), std::string::npos) << answer;
+  }
+  const std::string transfer =
+      answer_to("Transfer-Encoding: gzip, chunked", "1\r\nx\r\n0\r\n\r\n", "only chunked\n");
+  EXPECT_EQ(transfer.substr(0, 12), "HTTP/1.1 501") << transfer;
+  const std::string plain =
+      answer_to("Content-Encoding: Identity\r\nContent-Length: 3", "abc", "\r\n\r\n3");
+  EXPECT_EQ(plain.substr(0, 12), "HTTP/1.1 200") << plain;
+}
+
 TEST_F(LimitsTest, IdleConnectionIsClosed) {
   config.idle_timeout = milliseconds(50);
   RawSocket socket(start());

@@ -50,6 +50,8 @@ class RawSocket {
     }
     return all;
   }
+  /// Sends no more, still reads.
+  void end_sending() { ::shutdown(fd_, SHUT_WR); }
   void close() {
     if (fd_ >= 0) {
       ::close(fd_);

@@ -42,7 +42,7 @@ void ServerConfig::validate() const {
        "max_header_bytes must be in 512 .. 16777216");
   need(max_stream_queue_bytes >= 1, "max_stream_queue_bytes must be at least 1");
   need(idle_timeout.count() > 0 && header_timeout.count() > 0 && body_timeout.count() > 0 &&
-           write_timeout.count() > 0,
+           body_deadline.count() > 0 && write_timeout.count() > 0,
        "time-outs must be positive");
 }
 

@@ -31,6 +31,7 @@ struct ServerConfig {
   std::chrono::milliseconds idle_timeout{75'000};    // between requests of a connection
   std::chrono::milliseconds header_timeout{10'000};  // from its first byte to the header's end
   std::chrono::milliseconds body_timeout{30'000};    // between two arriving pieces of a body
+  std::chrono::milliseconds body_deadline{300'000};  // from the header's end to the body's
   std::chrono::milliseconds write_timeout{60'000};   // without progress of one write
 
   void validate() const;  // throws ConfigError
@@ -38,7 +39,7 @@ struct ServerConfig {
 
 /// What the owner wants to shape or to know. All may be empty; called from server threads.
 struct ServerHooks {
-  /// Body of an error the server itself answers: 400, 404, 405, 408, 413, 431, 500, 503.
+  /// Body of an error the server itself answers: 400, 404, 405, 408, 413, 415, 431, 500, 501, 503.
   std::function<Response(int status, const std::string& message)> error_page;
   std::function<void(const std::string& method, const std::string& route)> on_request;
   /// `status` 499: the client left before the answer was complete.

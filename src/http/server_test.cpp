@@ -172,6 +172,50 @@ TEST_F(ServerTest, NoticesAClientThatLeavesBeforeTheAnswer) {
   writer->respond(Response::text(200, "late"));
 }
 
+TEST_F(ServerTest, ClientThatOnlyEndsItsSendingGetsItsAnswer) {
+  start();
+  for (const char* version : {"1.0", "1.1"}) {
+    RawSocket socket(server->port());
+    thinking = {};
+    socket.send("GET /think HTTP/" + std::string(version) + "\r\nHost: x\r\n\r\n");
+    const auto writer = thinking.get_future().get();
+    socket.end_sending();
+    std::this_thread::sleep_for(milliseconds(50));  // the server has seen the end
+    writer->respond(Response::text(200, "thought"));
+    EXPECT_TRUE(socket.read().ends_with("\r\n\r\nthought")) << version;
+  }
+  EXPECT_FALSE(left_within(milliseconds(0)));
+}
+
+TEST_F(ServerTest, ClientThatOnlyEndsItsSendingGetsItsStream) {
+  RawSocket socket(start().port());
+  socket.send("GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
+  EventStream events = held.get_future().get();
+  socket.end_sending();
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_TRUE(events.send("end"));
+  events.close();
+  const std::string answer = socket.read();
+  EXPECT_NE(answer.find("data: begin"), std::string::npos);
+  EXPECT_NE(answer.find("data: end"), std::string::npos);
+  EXPECT_TRUE(answer.ends_with("0\r\n\r\n"));
+  EXPECT_FALSE(left_within(milliseconds(0)));
+}
+
+TEST_F(ServerTest, PipelinedRequestsOfAClientThatEndedItsSendingAreAllAnswered) {
+  RawSocket socket(start().port());
+  std::string requests;
+  for (int i = 0; i < 5; ++i) {
+    requests += "GET /item/n" + std::to_string(i) + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  }
+  socket.send(requests);
+  socket.end_sending();
+  const std::string answers = socket.read();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_NE(answers.find("\r\n\r\nn" + std::to_string(i)), std::string::npos) << i;
+  }
+}
+
 TEST_F(ServerTest, AnswersFromAnotherThreadLater) {
   Client client(start().url(), {});
   std::jthread other([this] {

@@ -21,23 +21,40 @@ class ChoiceSink final : public engine::OutputSink {
 
 }  // namespace
 
-std::shared_ptr<Answer> make_answer(AnswerOptions options,
-                                    std::shared_ptr<const text::Tokenizer> tokenizer,
-                                    size_t num_choices,
-                                    http::ResponseWriter writer,
-                                    std::function<void()> abort_all) {
-  if (options.stream) {
-    return std::make_shared<StreamedAnswer>(std::move(options),
-                                            std::move(tokenizer),
-                                            num_choices,
-                                            std::move(writer),
-                                            std::move(abort_all));
+void Answer::take(size_t choice, engine::OutputEvent&& event) {
+  if (event.finish && event.finish->reason == engine::FinishReason::kError) {
+    fail(event.finish->error);
+    return;
   }
-  return std::make_shared<WholeAnswer>(std::move(options),
-                                       std::move(tokenizer),
-                                       num_choices,
-                                       std::move(writer),
-                                       std::move(abort_all));
+  const std::lock_guard lock(mutex_);
+  if (ended_) {
+    return;
+  }
+  const bool last = event.finish.has_value();
+  on_event(choice, std::move(event));
+  if (last && --num_open_ == 0) {
+    ended_ = true;
+    on_complete();
+  }
+}
+
+void Answer::fail(const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) {
+      return;
+    }
+    ended_ = true;
+    on_failure(status);
+  }
+  task_.abort_all();
+}
+
+std::shared_ptr<Answer> make_answer(AnswerTask task, http::ResponseWriter writer) {
+  if (task.options.stream) {
+    return std::make_shared<StreamedAnswer>(std::move(task), std::move(writer));
+  }
+  return std::make_shared<WholeAnswer>(std::move(task), std::move(writer));
 }
 
 std::shared_ptr<engine::OutputSink> answer_sink(std::shared_ptr<Answer> answer, size_t choice) {

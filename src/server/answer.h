@@ -3,11 +3,13 @@
 // whole or as a stream. Kept alive by the sinks that the engine holds. Events come on the engine's
 // thread, fail() also on a handler thread; nothing here blocks.
 //
-//   auto answer = make_answer(options, tokenizer, num_choices, std::move(writer), abort_all);
+//   auto answer = make_answer({options, tokenizer, num_choices, abort_all}, std::move(writer));
 //   engine.submit(request, answer_sink(answer, 0));
 
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include "base/result.h"
 #include "engine/request.h"
@@ -20,20 +22,42 @@ class Tokenizer;
 
 namespace baleen::server {
 
-class Answer {
- public:
-  virtual ~Answer() = default;
-  virtual void take(size_t choice, engine::OutputEvent&& event) = 0;
-  /// The request cannot be answered: an error response, or the last event of a begun stream.
-  virtual void fail(const Status& status) = 0;
+/// What an answer is made for.
+struct AnswerTask {
+  AnswerOptions options;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  size_t num_choices = 0;
+  std::function<void()> abort_all;  // ends the other choices when one fails; once, any thread
 };
 
-/// `abort_all` ends the other choices when one fails; called at most once, any thread.
-std::shared_ptr<Answer> make_answer(AnswerOptions options,
-                                    std::shared_ptr<const text::Tokenizer> tokenizer,
-                                    size_t num_choices,
-                                    http::ResponseWriter writer,
-                                    std::function<void()> abort_all);
+/// Orders the calls of several threads: one at a time, none after the answer has ended.
+class Answer {
+ public:
+  explicit Answer(AnswerTask task) : task_(std::move(task)), num_open_(task_.num_choices) {}
+  virtual ~Answer() = default;
+  void take(size_t choice, engine::OutputEvent&& event);
+  /// The request cannot be answered: an error response, or the last event of a begun stream.
+  void fail(const Status& status);
+
+ protected:
+  const AnswerOptions& options() const { return task_.options; }
+  const text::Tokenizer& tokenizer() const { return *task_.tokenizer; }
+  size_t num_choices() const { return task_.num_choices; }
+
+ private:
+  /// One event of one choice; `event.finish` is its last.
+  virtual void on_event(size_t choice, engine::OutputEvent&& event) = 0;
+  /// After the last event of the last choice.
+  virtual void on_complete() = 0;
+  virtual void on_failure(const Status& status) = 0;
+
+  const AnswerTask task_;
+  std::mutex mutex_;
+  size_t num_open_;
+  bool ended_ = false;
+};
+
+std::shared_ptr<Answer> make_answer(AnswerTask task, http::ResponseWriter writer);
 
 std::shared_ptr<engine::OutputSink> answer_sink(std::shared_ptr<Answer> answer, size_t choice);
 

@@ -3,12 +3,15 @@
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 
+#include "server/echo.h"
+
 namespace baleen::server {
 namespace {
 
 namespace json = boost::json;
 
 constexpr const char* kRetryAfterSeconds = "1";
+constexpr size_t kMaxMessageBytes = 1000;  // whatever of the request a message repeats
 
 const char* error_type(int http_status) {
   switch (http_status) {
@@ -38,9 +41,9 @@ std::string body_of(int http_status,
   const auto or_null = [](const std::string& text) {
     return text.empty() ? json::value(nullptr) : json::value(text);
   };
-  const json::object error{{"message", message},
+  const json::object error{{"message", shortened(message, kMaxMessageBytes)},
                            {"type", error_type(http_status)},
-                           {"param", or_null(param)},
+                           {"param", or_null(shortened(param))},
                            {"code", or_null(code)}};
   return json::serialize(json::object{{"error", error}});
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "server/answer_json.h"
+#include "server/echo.h"
 
 namespace baleen::server {
 
@@ -13,10 +14,12 @@ Status check_model(const std::string& model, const ServerConfig& config) {
   if (model == config.model_name) {
     return {};
   }
-  return {StatusCode::kNotFound,
-          fmt::format("model \"{}\" is not served here; served: \"{}\"", model, config.model_name),
-          "model",
-          "model_not_found"};
+  return {
+      StatusCode::kNotFound,
+      fmt::format(
+          "model \"{}\" is not served here; served: \"{}\"", shortened(model), config.model_name),
+      "model",
+      "model_not_found"};
 }
 
 Status expand_choices(GenerationFields common,
@@ -37,7 +40,7 @@ Status expand_choices(GenerationFields common,
   for (size_t p = 0; p < prompts.size(); ++p) {
     const auto length = static_cast<int64_t>(prompts[p].size());
     const std::string prompt_path =
-        prompts.size() > 1 ? element_path(request.prompt_field, p) : request.prompt_field;
+        request.prompt_is_list ? element_path(request.prompt_field, p) : request.prompt_field;
     if (length == 0) {
       return Status::invalid(fmt::format("{}: must have at least one token", prompt_path),
                              prompt_path);
@@ -51,7 +54,7 @@ Status expand_choices(GenerationFields common,
                       prompt_path,
                       length,
                       max_tokens ? fmt::format("{}", *max_tokens) : "at least 1"),
-          request.prompt_field,
+          prompt_path,
           "context_length_exceeded");
     }
     request.answer.prompt_tokens += length;

@@ -27,6 +27,7 @@ struct ApiRequest {
   std::vector<engine::GenerationRequest> choices;  // index in the answer = index here
   /// What the dialect calls the engine's fields, for errors.
   const char* prompt_field = "prompt";
+  bool prompt_is_list = false;  // of prompts, as opposed to one
   const char* max_tokens_field = "max_tokens";
 };
 

@@ -10,8 +10,6 @@
 namespace baleen::server {
 namespace {
 
-constexpr const char* kPath = "/v1/chat/completions";
-
 json::value read_case(const std::string& name) {
   return read_json_file("tests/cases/" + name + ".json");
 }
@@ -60,7 +58,7 @@ class CasesTest : public testing::Test {
     api.emit(text, finish == "length" ? engine::ScriptEnd::kLength : engine::ScriptEnd::kStop);
   }
   CaseAnswer whole(const json::object& request) {
-    const json::value body = api.ok(kPath, json::serialize(request));
+    const json::value body = api.ok(kChatPath, json::serialize(request));
     CaseAnswer answer;
     if (!body.as_object().contains("choices")) {
       return answer;
@@ -84,7 +82,7 @@ class CasesTest : public testing::Test {
   }
   JoinedChoice streamed(json::object request) {
     request["stream"] = true;
-    const StreamedEvents events = api.stream(kPath, json::serialize(request));
+    const StreamedEvents events = api.stream(kChatPath, json::serialize(request));
     EXPECT_EQ(events.status, 200) << events.error_body;
     EXPECT_TRUE(events.done);
     EXPECT_TRUE(events.after_done.empty());
@@ -98,7 +96,7 @@ TEST_F(CasesTest, H01TrailingSystemMessageNeverRunsWithoutAHeader) {
   request["tools"] = fault.at("input").at("tools");
   request["thinking"] = thinking(true);
   api.emit("x</think>y");
-  const http::Response answer = api.post(kPath, json::serialize(request));
+  const http::Response answer = api.post(kChatPath, json::serialize(request));
   if (answer.status == 400) {
     const json::value body = json::parse(answer.body);
     EXPECT_EQ(body.at("error").at("type"), "invalid_request_error");
@@ -123,7 +121,7 @@ TEST_F(CasesTest, H03HistoryReasoningOverHttp) {
       request["tools"] = *tools;
     }
     api.emit("x");
-    api.ok(kPath, json::serialize(request));
+    api.ok(kChatPath, json::serialize(request));
     const std::string prompt = api.last_prompt_text();
     const json::object& expected = sub.at("expected").as_object();
     EXPECT_EQ(static_cast<int64_t>(prompt.size()), expected.at("prompt_utf8_bytes").as_int64());
@@ -156,7 +154,7 @@ TEST(EffortCasesTest, H05EffortAndThinkingPerProfile) {
       SCOPED_TRACE(json::serialize(sub.at("request")));
       const json::object request =
           chat_request(fault.at("input").at("messages"), &sub.at("request"));
-      api.ok(kPath, json::serialize(request));
+      api.ok(kChatPath, json::serialize(request));
       const std::string prompt = api.last_prompt_text();
       EXPECT_EQ(static_cast<int64_t>(prompt.size()), sub.at("prompt_utf8_bytes").as_int64());
       EXPECT_TRUE(prompt.ends_with(std::string(sub.at("tail").as_string()))) << prompt;
@@ -166,7 +164,7 @@ TEST(EffortCasesTest, H05EffortAndThinkingPerProfile) {
       const auto prompt_of = [&](std::string_view effort) {
         json::object request = chat_request(fault.at("input").at("messages"));
         request["reasoning_effort"] = effort;
-        api.ok(kPath, json::serialize(request));
+        api.ok(kChatPath, json::serialize(request));
         return api.last_prompt_text();
       };
       EXPECT_EQ(prompt_of(alias.key()), prompt_of(alias.value().as_string())) << alias.key();
@@ -179,7 +177,7 @@ TEST_F(CasesTest, H06ControlTokenLookAlikesStayText) {
   json::object request = chat_request(fault.at("input").at("messages"));
   request["thinking"] = thinking(true);
   api.emit("x");
-  api.ok(kPath, json::serialize(request));
+  api.ok(kChatPath, json::serialize(request));
   const std::vector<int32_t> prompt = api.last_prompt();
   const json::object& expected = fault.at("expected").as_object();
   for (const auto& entry : expected.at("special_token_counts_in_prompt_ids").as_object()) {
@@ -441,7 +439,7 @@ TEST(ModeCasesTest, H14PromptAndParserShareOneDecision) {
       const bool expect_thinking = mode == "thinking" || (mode != "chat" && default_thinking);
       const json::object request = chat_request(user_says("hi"), &row.at("request"));
       api.emit("deep</think>42");
-      const json::value body = api.ok(kPath, json::serialize(request));
+      const json::value body = api.ok(kChatPath, json::serialize(request));
       EXPECT_EQ(api.last_prompt_text().ends_with("<｜Assistant｜><think>"), expect_thinking);
       const json::value& message = body.at("choices").at(0).at("message");
       EXPECT_EQ(message.at("reasoning_content").is_null(), !expect_thinking);
@@ -452,7 +450,7 @@ TEST(ModeCasesTest, H14PromptAndParserShareOneDecision) {
     ASSERT_EQ(sub.at("name"), "a_off_answer_goes_to_content");
     api.emit(std::string(sub.at("scripted_completion").as_string()));
     const json::value body =
-        api.ok(kPath, json::serialize(chat_request(user_says("hi"), &sub.at("request"))));
+        api.ok(kChatPath, json::serialize(chat_request(user_says("hi"), &sub.at("request"))));
     EXPECT_EQ(body.at("choices").at(0).at("message").at("content"), "42");
     EXPECT_TRUE(body.at("choices").at(0).at("message").at("reasoning_content").is_null());
   }

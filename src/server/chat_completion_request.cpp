@@ -1,22 +1,19 @@
 #include "server/chat_completion_request.h"
 
-#include <limits>
 #include <optional>
 #include <utility>
 
-#include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
 #include "engine/request_limits.h"
 #include "server/chat_messages.h"
+#include "server/echo.h"
 #include "server/json_input.h"
 #include "text/chat_request.h"
 #include "text/tokenizer.h"
 
 namespace baleen::server {
 namespace {
-
-constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 
 text::EffortField read_effort(FieldReader& fields) {
   text::EffortField effort{fields.path_of("reasoning_effort"), {}};
@@ -75,7 +72,7 @@ void read_response_format(FieldReader& fields) {
   if (type == nullptr || *type != "text") {
     fields.fail("response_format.type",
                 fmt::format("{} is not supported; accepted: \"text\"",
-                            type != nullptr ? json::serialize(*type) : "a format without type"));
+                            type != nullptr ? shown(*type) : "a format without type"));
     return;
   }
   FieldReader inner(*format, fields.path_of("response_format"), fields.status());

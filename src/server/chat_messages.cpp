@@ -7,6 +7,7 @@
 #include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
+#include "server/echo.h"
 #include "server/json_input.h"
 
 namespace baleen::server {
@@ -123,7 +124,7 @@ text::ChatMessage read_message(FieldReader& fields, RawJson& raw, size_t index) 
     fields.fail("role",
                 fmt::format("must be system, user, assistant, tool, developer or latest_reminder, "
                             "is \"{}\"",
-                            role));
+                            shortened(role)));
     return message;
   }
   message.role = *known;
@@ -169,9 +170,8 @@ bool read_tool_choice(FieldReader& fields) {
     return false;
   }
   if (!choice->is_string() || choice->get_string() != "auto") {
-    fields.fail(
-        "tool_choice",
-        fmt::format("{} is not supported; accepted: \"auto\", \"none\"", json::serialize(*choice)));
+    fields.fail("tool_choice",
+                fmt::format("{} is not supported; accepted: \"auto\", \"none\"", shown(*choice)));
   }
   return true;
 }

@@ -8,8 +8,6 @@
 namespace baleen::server {
 namespace {
 
-constexpr const char* kPath = "/v1/chat/completions";
-
 std::string chat(const std::string& fields) {
   return R"({"model": "m", "messages": [{"role": "user", "content": "hi"}])" +
          (fields.empty() ? std::string("}") : ", " + fields + "}");
@@ -32,7 +30,7 @@ const json::value& message_of(const json::value& body) {
 TEST(ChatTest, AnswersWithAMessage) {
   ScriptedApi api;
   api.emit("Hello there.");
-  const json::value body = api.ok(kPath, chat(""));
+  const json::value body = api.ok(kChatPath, chat(""));
   EXPECT_TRUE(body.at("id").as_string().starts_with("chatcmpl-"));
   EXPECT_EQ(body.at("object"), "chat.completion");
   const json::value& choice = body.at("choices").at(0);
@@ -49,7 +47,7 @@ TEST(ChatTest, AnswersWithAMessage) {
 TEST(ChatTest, ReasoningIsApartAndCounted) {
   ScriptedApi api;
   api.emit("Add them.</think>Four.");
-  const json::value body = api.ok(kPath, chat(R"("thinking": {"type": "enabled"})"));
+  const json::value body = api.ok(kChatPath, chat(R"("thinking": {"type": "enabled"})"));
   EXPECT_EQ(message_of(body).at("reasoning_content"), "Add them.");
   EXPECT_EQ(message_of(body).at("content"), "Four.");
   const auto reasoning = static_cast<int64_t>(api.tokenizer->encode("Add them.</think>").size());
@@ -65,11 +63,11 @@ TEST(ChatTest, ReasoningCanStayInContent) {
     for (const bool in_one_piece : {false, true}) {
       const std::string how = in_one_piece ? R"(, "stream_reasoning": false)" : "";
       const auto check = [&] {
-        const json::value body = api.ok(kPath, chat(fields + how));
+        const json::value body = api.ok(kChatPath, chat(fields + how));
         EXPECT_EQ(message_of(body).at("content").as_string(), script);
         EXPECT_TRUE(message_of(body).at("reasoning_content").is_null());
         const JoinedChoice joined =
-            join_choice(api.stream(kPath, chat(fields + how + R"(, "stream": true)")).chunks);
+            join_choice(api.stream(kChatPath, chat(fields + how + R"(, "stream": true)")).chunks);
         EXPECT_EQ(joined.content, script);
         EXPECT_EQ(joined.reasoning, "");
       };
@@ -88,7 +86,7 @@ TEST(ChatTest, ReasoningCanComeInOnePiece) {
   const std::string fields =
       R"("thinking": {"type": "enabled"}, "stream_reasoning": false, "stream": true)";
   api.emit("Add them up.</think>Four.");
-  const StreamedEvents events = api.stream(kPath, chat(fields));
+  const StreamedEvents events = api.stream(kChatPath, chat(fields));
   int num_reasoning = 0;
   for (const json::value& chunk : events.chunks) {
     num_reasoning += static_cast<int>(
@@ -101,7 +99,7 @@ TEST(ChatTest, ReasoningCanComeInOnePiece) {
   for (const std::vector<std::string>& pieces :
        {std::vector<std::string>{"never closed"}, {"never", " closed"}, {"n", "ever ", "closed"}}) {
     api.emit_pieces(pieces);
-    const JoinedChoice joined = join_choice(api.stream(kPath, chat(fields)).chunks);
+    const JoinedChoice joined = join_choice(api.stream(kChatPath, chat(fields)).chunks);
     EXPECT_EQ(joined.reasoning, "");
     EXPECT_EQ(joined.content, "never closed");
   }
@@ -111,7 +109,7 @@ TEST(ChatTest, StreamOrderIsRoleReasoningContentFinishUsageDone) {
   ScriptedApi api;
   api.emit("ab</think>cd");
   const StreamedEvents events =
-      api.stream(kPath, chat(R"("thinking": {"type": "enabled"}, "stream": true,
+      api.stream(kChatPath, chat(R"("thinking": {"type": "enabled"}, "stream": true,
               "stream_options": {"include_usage": true})"));
   std::string order;
   for (const json::value& chunk : events.chunks) {
@@ -142,7 +140,7 @@ TEST(ChatTest, StreamOrderIsRoleReasoningContentFinishUsageDone) {
 TEST(ChatTest, ContinuousUsageGrows) {
   ScriptedApi api;
   api.emit("one two three");
-  const StreamedEvents events = api.stream(kPath, chat(R"("stream": true, "n": 2,
+  const StreamedEvents events = api.stream(kChatPath, chat(R"("stream": true, "n": 2,
               "stream_options": {"include_usage": true, "continuous_usage_stats": true})"));
   int64_t last = 0;
   for (const json::value& chunk : events.chunks) {
@@ -156,7 +154,7 @@ TEST(ChatTest, ContinuousUsageGrows) {
 TEST(ChatTest, ToolCallsComeWithIdsWholeAndStreamed) {
   ScriptedApi api;
   api.emit(kTwoCalls);
-  const json::value body = api.ok(kPath, chat(kLookTool));
+  const json::value body = api.ok(kChatPath, chat(kLookTool));
   EXPECT_EQ(message_of(body).at("content"), "Working.");
   const json::array& calls = message_of(body).at("tool_calls").as_array();
   ASSERT_EQ(calls.size(), 2U);
@@ -171,7 +169,7 @@ TEST(ChatTest, ToolCallsComeWithIdsWholeAndStreamed) {
   EXPECT_EQ(body.at("choices").at(0).at("finish_reason"), "tool_calls");
 
   const StreamedEvents events =
-      api.stream(kPath, chat(std::string(kLookTool) + R"(, "stream": true)"));
+      api.stream(kChatPath, chat(std::string(kLookTool) + R"(, "stream": true)"));
   const JoinedChoice joined = join_choice(events.chunks);
   EXPECT_EQ(joined.content, "Working.");
   EXPECT_EQ(joined.finish_reason, "tool_calls");
@@ -187,7 +185,7 @@ TEST(ChatTest, ToolChoiceNoneHidesTheTools) {
   ScriptedApi api;
   api.emit(kTwoCalls);
   const json::value body =
-      api.ok(kPath, chat(std::string(kLookTool) + R"(, "tool_choice": "none")"));
+      api.ok(kChatPath, chat(std::string(kLookTool) + R"(, "tool_choice": "none")"));
   EXPECT_FALSE(message_of(body).as_object().contains("tool_calls"));
   EXPECT_EQ(body.at("choices").at(0).at("finish_reason"), "stop");
   EXPECT_EQ(api.last_prompt_text().find("look"), std::string::npos);
@@ -196,7 +194,8 @@ TEST(ChatTest, ToolChoiceNoneHidesTheTools) {
 TEST(ChatTest, SchemasReachTheModelWithTheirDigits) {
   ScriptedApi api;
   api.emit("x");
-  api.ok(kPath, chat(R"("tools": [{"type": "function", "function": {"name": "f", "description": "é",
+  api.ok(kChatPath,
+         chat(R"("tools": [{"type": "function", "function": {"name": "f", "description": "é",
               "parameters": {"type": "object", "maximum": 12345678901234567890123, "x": 1.50}}}])"));
   EXPECT_NE(api.last_prompt_text().find(
                 R"({"name": "f", "description": "é", "parameters": {"type": "object", )"
@@ -208,7 +207,7 @@ TEST(ChatTest, SchemasReachTheModelWithTheirDigits) {
 TEST(ChatTest, ConversationWithToolResultsIsRendered) {
   ScriptedApi api;
   api.emit("done");
-  api.ok(kPath,
+  api.ok(kChatPath,
          R"({"model": "m", "messages": [
             {"role": "developer", "content": "Be brief."},
             {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
@@ -226,7 +225,7 @@ TEST(ChatTest, ConversationWithToolResultsIsRendered) {
 TEST(ChatTest, FinalMessageIsContinued) {
   ScriptedApi api;
   api.emit(" world");
-  const json::value body = api.ok(kPath,
+  const json::value body = api.ok(kChatPath,
                                   R"({"model": "m", "continue_final_message": true, "messages": [
                                      {"role": "user", "content": "hi"},
                                      {"role": "assistant", "content": "Hello"}]})");
@@ -238,7 +237,7 @@ TEST(ChatTest, LogprobsWholeAndStreamedAgree) {
   ScriptedApi api;
   api.emit("Hi é.");
   const std::string fields = R"("logprobs": true, "top_logprobs": 3)";
-  const json::value body = api.ok(kPath, chat(fields));
+  const json::value body = api.ok(kChatPath, chat(fields));
   const json::array& content = body.at("choices").at(0).at("logprobs").at("content").as_array();
   ASSERT_EQ(content.size(), api.tokenizer->encode("Hi é.").size());
   std::string bytes;
@@ -250,19 +249,19 @@ TEST(ChatTest, LogprobsWholeAndStreamedAgree) {
     }
   }
   EXPECT_EQ(bytes, "Hi é.");
-  const StreamedEvents events = api.stream(kPath, chat(fields + R"(, "stream": true)"));
+  const StreamedEvents events = api.stream(kChatPath, chat(fields + R"(, "stream": true)"));
   EXPECT_EQ(join_choice(events.chunks).logprobs, content);
-  EXPECT_TRUE(api.ok(kPath, chat("")).at("choices").at(0).at("logprobs").is_null());
+  EXPECT_TRUE(api.ok(kChatPath, chat("")).at("choices").at(0).at("logprobs").is_null());
 }
 
 TEST(ChatTest, EveryChoiceOfNIsThere) {
   ScriptedApi api;
   api.emit("same");
-  const json::value body = api.ok(kPath, chat(R"("n": 3, "seed": -5)"));
+  const json::value body = api.ok(kChatPath, chat(R"("n": 3, "seed": -5)"));
   ASSERT_EQ(body.at("choices").as_array().size(), 3U);
   EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(),
             static_cast<int64_t>(api.last_prompt().size()));
-  const StreamedEvents events = api.stream(kPath, chat(R"("n": 3, "stream": true)"));
+  const StreamedEvents events = api.stream(kChatPath, chat(R"("n": 3, "stream": true)"));
   for (int64_t index = 0; index < 3; ++index) {
     EXPECT_EQ(join_choice(events.chunks, index).content, "same");
     EXPECT_EQ(join_choice(events.chunks, index).finish_reason, "stop");
@@ -273,7 +272,7 @@ TEST(ChatTest, ThinkingBudgetForcesTheEnd) {
   ScriptedApi api;
   api.emit("abcdefghijklmnopqrstuvwxyz</think>done");
   const json::value body =
-      api.ok(kPath, chat(R"("thinking": {"type": "enabled", "budget_tokens": 4})"));
+      api.ok(kChatPath, chat(R"("thinking": {"type": "enabled", "budget_tokens": 4})"));
   EXPECT_EQ(body.at("usage").at("reasoning_tokens"), 5);  // four and the forced end
   EXPECT_EQ(message_of(body).at("content"), "done");
 }
@@ -290,11 +289,11 @@ TEST(ChatTest, AnswersOfManyClientsDoNotMix) {
       const std::string fields = stream ? R"("stream": true)" : R"("n": 2)";
       std::string id;
       if (stream) {
-        const StreamedEvents events = api.stream(kPath, chat(fields));
+        const StreamedEvents events = api.stream(kChatPath, chat(fields));
         EXPECT_EQ(join_choice(events.chunks).content, "steady");
         id = std::string(events.chunks.at(0).at("id").as_string());
       } else {
-        id = std::string(api.ok(kPath, chat(fields)).at("id").as_string());
+        id = std::string(api.ok(kChatPath, chat(fields)).at("id").as_string());
       }
       const std::lock_guard lock(mutex);
       ids.insert(id);

@@ -14,9 +14,10 @@ namespace {
 
 constexpr int64_t kDefaultMaxTokens = 16;
 
-/// A string, strings, token ids, or lists of token ids.
+/// A string, strings, token ids, or lists of token ids; `is_list` tells several from one.
 std::vector<std::vector<int32_t>> read_prompts(FieldReader& fields,
-                                               const text::Tokenizer& tokenizer) {
+                                               const text::Tokenizer& tokenizer,
+                                               bool& is_list) {
   std::vector<std::vector<int32_t>> prompts;
   fields.require("prompt");
   const json::value* value = fields.value("prompt");
@@ -42,6 +43,7 @@ std::vector<std::vector<int32_t>> read_prompts(FieldReader& fields,
     }
     return prompts;
   }
+  is_list = true;
   for (size_t i = 0; i < list.size() && fields.ok(); ++i) {
     const std::string name = element_path("prompt", i);
     if (list[i].is_string() && list[0].is_string()) {
@@ -88,7 +90,8 @@ Result<ApiRequest> read_completion_request(const json::object& body,
   if (fields.ok()) {
     status = check_model(common.model, context.config);
   }
-  std::vector<std::vector<int32_t>> prompts = read_prompts(fields, *context.tokenizer);
+  std::vector<std::vector<int32_t>> prompts =
+      read_prompts(fields, *context.tokenizer, request.prompt_is_list);
   fields.finish();
   if (!status.ok()) {
     return status;

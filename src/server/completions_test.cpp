@@ -6,12 +6,11 @@
 namespace baleen::server {
 namespace {
 
-constexpr const char* kPath = "/v1/completions";
-
 TEST(CompletionsTest, AnswersWithTextUsageAndFinish) {
   ScriptedApi api;
   api.emit("forty-two");
-  const json::value body = api.ok(kPath, R"({"model": "m", "prompt": "6*7=", "max_tokens": 100})");
+  const json::value body =
+      api.ok(kTextPath, R"({"model": "m", "prompt": "6*7=", "max_tokens": 100})");
   EXPECT_TRUE(body.at("id").as_string().starts_with("cmpl-"));
   EXPECT_EQ(body.at("object").as_string(), "text_completion");
   EXPECT_EQ(body.at("model").as_string(), "m");
@@ -31,7 +30,7 @@ TEST(CompletionsTest, AnswersWithTextUsageAndFinish) {
 TEST(CompletionsTest, DefaultLimitIs16Tokens) {
   ScriptedApi api;
   api.emit("x", engine::ScriptEnd::kRepeat);
-  const json::value body = api.ok(kPath, R"({"model": "m", "prompt": "go"})");
+  const json::value body = api.ok(kTextPath, R"({"model": "m", "prompt": "go"})");
   EXPECT_EQ(body.at("choices").at(0).at("text").as_string(), std::string(16, 'x'));
   EXPECT_EQ(body.at("choices").at(0).at("finish_reason").as_string(), "length");
 }
@@ -39,16 +38,16 @@ TEST(CompletionsTest, DefaultLimitIs16Tokens) {
 TEST(CompletionsTest, RawPromptsMayHoldControlTokens) {
   ScriptedApi api;
   api.emit("x");
-  api.ok(kPath, R"({"model": "m", "prompt": "<｜User｜>hi"})");
+  api.ok(kTextPath, R"({"model": "m", "prompt": "<｜User｜>hi"})");
   EXPECT_EQ(api.last_prompt().at(0), api.tokenizer->find("<｜User｜>"));
 }
 
 TEST(CompletionsTest, TakesEveryFormOfPrompt) {
   ScriptedApi api;
   api.emit("x");
-  api.ok(kPath, R"({"model": "m", "prompt": [72, 105]})");
+  api.ok(kTextPath, R"({"model": "m", "prompt": [72, 105]})");
   EXPECT_EQ(api.last_prompt(), (std::vector<int32_t>{72, 105}));
-  const json::value two = api.ok(kPath, R"({"model": "m", "prompt": ["a", "bc"], "n": 2})");
+  const json::value two = api.ok(kTextPath, R"({"model": "m", "prompt": ["a", "bc"], "n": 2})");
   ASSERT_EQ(two.at("choices").as_array().size(), 4U);
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(two.at("choices").at(i).at("index").as_int64(), static_cast<int64_t>(i));
@@ -56,7 +55,7 @@ TEST(CompletionsTest, TakesEveryFormOfPrompt) {
   EXPECT_EQ(
       two.at("usage").at("prompt_tokens").as_int64(),
       static_cast<int64_t>(api.tokenizer->encode("a").size() + api.tokenizer->encode("bc").size()));
-  const json::value ids = api.ok(kPath, R"({"model": "m", "prompt": [[72], [105, 33]]})");
+  const json::value ids = api.ok(kTextPath, R"({"model": "m", "prompt": [[72], [105, 33]]})");
   EXPECT_EQ(ids.at("choices").as_array().size(), 2U);
   EXPECT_EQ(ids.at("usage").at("prompt_tokens").as_int64(), 3);
 }
@@ -65,7 +64,7 @@ TEST(CompletionsTest, StreamJoinsToTheWholeAnswer) {
   ScriptedApi api;
   api.emit("one two 三");
   const StreamedEvents events =
-      api.stream(kPath,
+      api.stream(kTextPath,
                  R"({"model": "m", "prompt": "go", "max_tokens": 50, "stream": true, "n": 2,
           "stream_options": {"include_usage": true}})");
   ASSERT_EQ(events.status, 200);
@@ -87,7 +86,7 @@ TEST(CompletionsTest, LogprobsNameTokensAndOffsets) {
   ScriptedApi api;
   api.emit("ab é!");
   const json::value body =
-      api.ok(kPath, R"({"model": "m", "prompt": "go", "max_tokens": 50, "logprobs": 2})");
+      api.ok(kTextPath, R"({"model": "m", "prompt": "go", "max_tokens": 50, "logprobs": 2})");
   const json::value& logprobs = body.at("choices").at(0).at("logprobs");
   const std::vector<int32_t> ids = api.tokenizer->encode("ab é!");
   const json::array& tokens = logprobs.at("tokens").as_array();
@@ -98,7 +97,8 @@ TEST(CompletionsTest, LogprobsNameTokensAndOffsets) {
   EXPECT_EQ(logprobs.at("text_offset").as_array().back().as_int64(), 4);
   EXPECT_EQ(logprobs.at("top_logprobs").at(0).as_object().size(), 2U);
   const StreamedEvents events = api.stream(
-      kPath, R"({"model": "m", "prompt": "go", "max_tokens": 50, "logprobs": 2, "stream": true})");
+      kTextPath,
+      R"({"model": "m", "prompt": "go", "max_tokens": 50, "logprobs": 2, "stream": true})");
   EXPECT_EQ(join_choice(events.chunks).logprobs, tokens);
 }
 
@@ -106,15 +106,15 @@ TEST(CompletionsTest, StopsOnStringsAndIds) {
   ScriptedApi api;
   api.emit("abc END. tail");
   const json::value cut =
-      api.ok(kPath, R"({"model": "m", "prompt": "go", "max_tokens": 50, "stop": ["END."]})");
+      api.ok(kTextPath, R"({"model": "m", "prompt": "go", "max_tokens": 50, "stop": ["END."]})");
   EXPECT_EQ(cut.at("choices").at(0).at("text").as_string(), "abc ");
   EXPECT_EQ(cut.at("choices").at(0).at("matched_stop").as_string(), "END.");
   const json::value kept = api.ok(
-      kPath,
+      kTextPath,
       R"({"model": "m", "prompt": "go", "max_tokens": 50, "stop": "END.", "no_stop_trim": true})");
   EXPECT_EQ(kept.at("choices").at(0).at("text").as_string(), "abc END.");
   const int32_t last = api.tokenizer->encode("abc END. tail").back();
-  const json::value by_id = api.ok(kPath,
+  const json::value by_id = api.ok(kTextPath,
                                    R"({"model": "m", "prompt": "go", "max_tokens": 50,
                                        "stop_token_ids": [)" +
                                        std::to_string(last) + "]}");
@@ -125,7 +125,7 @@ TEST(CompletionsTest, StopsOnStringsAndIds) {
 TEST(CompletionsTest, FieldsWithoutEffectAreTaken) {
   ScriptedApi api;
   api.emit("x");
-  api.ok(kPath,
+  api.ok(kTextPath,
          R"({"model": "m", "prompt": "go", "user": "u", "metadata": {"a": "b"}, "store": false,
              "service_tier": "auto", "safety_identifier": "s", "prompt_cache_key": "k",
              "echo": false, "suffix": null, "best_of": 1, "n": 1, "seed": 18446744073709551615,
@@ -137,7 +137,7 @@ TEST(CompletionsTest, FieldsWithoutEffectAreTaken) {
 TEST(CompletionsTest, AskedForLengthZeroGivesThePromptsUsageOnly) {
   ScriptedApi api;
   api.emit("x");
-  const json::value body = api.ok(kPath, R"({"model": "m", "prompt": "go", "max_tokens": 0})");
+  const json::value body = api.ok(kTextPath, R"({"model": "m", "prompt": "go", "max_tokens": 0})");
   EXPECT_EQ(body.at("choices").at(0).at("text").as_string(), "");
   EXPECT_EQ(body.at("usage").at("completion_tokens").as_int64(), 0);
 }

@@ -1,4 +1,9 @@
 // Every documented error of the API, over HTTP: status, type, param, and a server that goes on.
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "server/scripted_api_test.h"
@@ -6,473 +11,198 @@
 namespace baleen::server {
 namespace {
 
-struct Fault {
-  const char* name;
-  const char* path;
-  std::string body;
-  int status;
-  const char* type;
-  const char* param;  // nullptr: null
-  const char* mentions;
-};
-
 constexpr const char* kChat = "/v1/chat/completions";
 constexpr const char* kText = "/v1/completions";
 
-std::string chat(const std::string& fields) {
-  return R"({"model": "m", "messages": [{"role": "user", "content": "hi"}], )" + fields + "}";
+struct Call {
+  const char* path;
+  std::string body;
+};
+
+struct Fault {
+  Call call;
+  const char* param;  // nullptr: null
+  const char* mentions;
+  int status = 400;
+  const char* type = "invalid_request_error";
+};
+
+Call raw_chat(std::string body) {
+  return {kChat, std::move(body)};
 }
-std::string with_messages(const std::string& messages) {
-  return R"({"model": "m", "messages": )" + messages + "}";
+Call raw_text(std::string body) {
+  return {kText, std::move(body)};
 }
-std::string text(const std::string& fields) {
-  return R"({"model": "m", "prompt": "hi", )" + fields + "}";
+Call chat(const std::string& fields) {
+  return raw_chat(R"({"model": "m", "messages": [{"role": "user", "content": "hi"}], )" + fields +
+                  "}");
 }
-std::string tool(const std::string& function) {
+Call with_messages(const std::string& messages) {
+  return raw_chat(R"({"model": "m", "messages": )" + messages + "}");
+}
+Call text(const std::string& fields) {
+  return raw_text(R"({"model": "m", "prompt": "hi", )" + fields + "}");
+}
+Call tool(const std::string& function) {
   return chat(R"("tools": [{"type": "function", "function": )" + function + "}]");
 }
 
 std::vector<Fault> faults() {
-  const char* const bad = "invalid_request_error";
   std::vector<Fault> all = {
-      {"empty_body", kChat, "", 400, bad, nullptr, "empty"},
-      {"not_json", kChat, "{\"model\": }", 400, bad, nullptr, "not valid JSON"},
-      {"not_utf8", kChat, "{\"model\": \"\xFF\"}", 400, bad, nullptr, "not valid JSON"},
-      {"too_deep",
-       kChat,
-       "{\"a\": " + std::string(100, '[') + std::string(100, ']') + "}",
-       400,
-       bad,
+      {raw_chat(""), nullptr, "empty"},
+      {raw_chat("{\"model\": }"), nullptr, "not valid JSON"},
+      {raw_chat("{\"model\": \"\xFF\"}"), nullptr, "not valid JSON"},
+      {raw_chat("{\"a\": " + std::string(100, '[') + std::string(100, ']') + "}"),
        nullptr,
        "nested deeper"},
-      {"not_an_object", kText, "[1]", 400, bad, nullptr, "an array"},
-      {"no_model", kChat, R"({"messages": []})", 400, bad, "model", "required"},
-      {"unknown_model",
-       kChat,
-       R"({"model": "gpt", "messages": [{"role": "user", "content": "hi"}]})",
-       404,
-       "not_found_error",
+      {raw_text("[1]"), nullptr, "an array"},
+      {raw_chat(R"({"messages": []})"), "model", "required"},
+      {raw_chat(R"({"model": "gpt", "messages": [{"role": "user", "content": "hi"}]})"),
        "model",
-       "gpt"},
-      {"unknown_model_text",
-       kText,
-       R"({"model": "gpt", "prompt": "x"})",
+       "gpt",
        404,
-       "not_found_error",
-       "model",
-       "gpt"},
-      {"no_messages", kChat, R"({"model": "m"})", 400, bad, "messages", "required"},
-      {"empty_messages", kChat, with_messages("[]"), 400, bad, "messages", "at least one"},
-      {"messages_kind", kChat, with_messages("\"hi\""), 400, bad, "messages", "a string"},
-      {"message_kind", kChat, with_messages("[3]"), 400, bad, "messages[0]", "an integer"},
-      {"no_role",
-       kChat,
-       with_messages(R"([{"content": "x"}])"),
-       400,
-       bad,
-       "messages[0].role",
-       "required"},
-      {"role",
-       kChat,
-       with_messages(R"([{"role": "robot", "content": "x"}])"),
-       400,
-       bad,
-       "messages[0].role",
-       "robot"},
-      {"no_content",
-       kChat,
-       with_messages(R"([{"role": "user"}])"),
-       400,
-       bad,
-       "messages[0].content",
-       "required"},
-      {"content_kind",
-       kChat,
-       with_messages(R"([{"role": "user", "content": 3}])"),
-       400,
-       bad,
-       "messages[0].content",
-       "an integer"},
-      {"part_kind",
-       kChat,
-       with_messages(R"([{"role": "user", "content": ["x"]}])"),
-       400,
-       bad,
+       "not_found_error"},
+      {raw_text(R"({"model": "gpt", "prompt": "x"})"), "model", "gpt", 404, "not_found_error"},
+      {raw_chat(R"({"model": "m"})"), "messages", "required"},
+      {with_messages("[]"), "messages", "at least one"},
+      {with_messages("\"hi\""), "messages", "a string"},
+      {with_messages("[3]"), "messages[0]", "an integer"},
+      {with_messages(R"([{"content": "x"}])"), "messages[0].role", "required"},
+      {with_messages(R"([{"role": "robot", "content": "x"}])"), "messages[0].role", "robot"},
+      {with_messages(R"([{"role": "user"}])"), "messages[0].content", "required"},
+      {with_messages(R"([{"role": "user", "content": 3}])"), "messages[0].content", "an integer"},
+      {with_messages(R"([{"role": "user", "content": ["x"]}])"),
        "messages[0].content[0]",
        "a string"},
-      {"part_without_text",
-       kChat,
-       with_messages(R"([{"role": "user", "content": [{"type": "text"}]}])"),
-       400,
-       bad,
+      {with_messages(R"([{"role": "user", "content": [{"type": "text"}]}])"),
        "messages[0].content[0].text",
        "required"},
-      {"message_field",
-       kChat,
-       with_messages(R"([{"role": "user", "content": "x", "mood": "good"}])"),
-       400,
-       bad,
+      {with_messages(R"([{"role": "user", "content": "x", "mood": "good"}])"),
        "messages[0].mood",
        "unknown field"},
-      {"message_name",
-       kChat,
-       with_messages(R"([{"role": "user", "content": "x", "name": "n"}])"),
-       400,
-       bad,
+      {with_messages(R"([{"role": "user", "content": "x", "name": "n"}])"),
        "messages[0].name",
        "not supported"},
-      {"assistant_without_content",
-       kChat,
-       with_messages(R"([{"role": "user", "content": "x"}, {"role": "assistant"}])"),
-       400,
-       bad,
+      {with_messages(R"([{"role": "user", "content": "x"}, {"role": "assistant"}])"),
        "messages[1].content",
        "required"},
-      {"call_kind",
-       kChat,
-       with_messages(
+      {with_messages(
            R"([{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [1]}])"),
-       400,
-       bad,
        "messages[1].tool_calls[0]",
        "an integer"},
-      {"call_name",
-       kChat,
-       with_messages(
+      {with_messages(
            R"([{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{"id": "a", "function": {"arguments": "{}"}}]}])"),
-       400,
-       bad,
        "messages[1].tool_calls[0].function.name",
        "required"},
-      {"trailing_assistant",
-       kChat,
-       with_messages(
+      {with_messages(
            R"([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])"),
-       400,
-       bad,
        "messages[1]",
        "messages[1]"},
-      {"unknown_field", kChat, chat(R"("frobnicate": 1)"), 400, bad, "frobnicate", "unknown field"},
-      {"unknown_field_text",
-       kText,
-       text(R"("messages": [])"),
-       400,
-       bad,
-       "messages",
-       "unknown field"},
-      {"temperature", kChat, chat(R"("temperature": -1)"), 400, bad, "temperature", "-1"},
-      {"temperature_kind",
-       kChat,
-       chat(R"("temperature": "hot")"),
-       400,
-       bad,
-       "temperature",
-       "a string"},
-      {"temperature_huge", kChat, chat(R"("temperature": 1e300)"), 400, bad, "temperature", ""},
-      {"top_p_zero", kChat, chat(R"("top_p": 0)"), 400, bad, "top_p", "(0, 1]"},
-      {"top_p_large", kText, text(R"("top_p": 1.1)"), 400, bad, "top_p", "(0, 1]"},
-      {"top_k", kChat, chat(R"("top_k": 0)"), 400, bad, "top_k", "top_k"},
-      {"top_k_low", kChat, chat(R"("top_k": -2)"), 400, bad, "top_k", "-1"},
-      {"min_p", kChat, chat(R"("min_p": 1.5)"), 400, bad, "min_p", "[0, 1]"},
-      {"frequency_penalty",
-       kChat,
-       chat(R"("frequency_penalty": 2.1)"),
-       400,
-       bad,
-       "frequency_penalty",
-       "[-2, 2]"},
-      {"presence_penalty",
-       kChat,
-       chat(R"("presence_penalty": -2.1)"),
-       400,
-       bad,
-       "presence_penalty",
-       "[-2, 2]"},
-      {"repetition_penalty",
-       kChat,
-       chat(R"("repetition_penalty": 0)"),
-       400,
-       bad,
-       "repetition_penalty",
-       "(0, 2]"},
-      {"n_zero", kChat, chat(R"("n": 0)"), 400, bad, "n", "1 .. 128"},
-      {"n_many", kChat, chat(R"("n": 129)"), 400, bad, "n", "1 .. 128"},
-      {"n_times_prompts",
-       kText,
-       R"({"model": "m", "prompt": ["a", "b"], "n": 65})",
-       400,
-       bad,
-       "n",
-       "130"},
-      {"seed", kChat, chat(R"("seed": 1.5)"), 400, bad, "seed", "an integer"},
-      {"bias_key", kChat, chat(R"("logit_bias": {"x": 1})"), 400, bad, "logit_bias", "\"x\""},
-      {"bias_value",
-       kChat,
-       chat(R"("logit_bias": {"3": 101})"),
-       400,
-       bad,
-       "logit_bias.3",
-       "-100 .. 100"},
-      {"bias_kind",
-       kChat,
-       chat(R"("logit_bias": {"3": "a"})"),
-       400,
-       bad,
-       "logit_bias.3",
-       "a string"},
-      {"bias_vocabulary",
-       kChat,
-       chat(R"("logit_bias": {"999999": 1})"),
-       400,
-       bad,
-       "logit_bias",
-       "999999"},
-      {"stop_empty", kChat, chat(R"("stop": "")"), 400, bad, "stop", "empty"},
-      {"stop_kind", kChat, chat(R"("stop": [1])"), 400, bad, "stop[0]", "an integer"},
-      {"stop_many",
-       kChat,
-       chat(R"("stop": ["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"])"),
-       400,
-       bad,
+      {chat(R"("frobnicate": 1)"), "frobnicate", "unknown field"},
+      {text(R"("messages": [])"), "messages", "unknown field"},
+      {chat(R"("temperature": -1)"), "temperature", "-1"},
+      {chat(R"("temperature": "hot")"), "temperature", "a string"},
+      {chat(R"("top_p": 0)"), "top_p", "(0, 1]"},
+      {text(R"("top_p": 1.1)"), "top_p", "(0, 1]"},
+      {chat(R"("top_p": 1e300)"), "top_p", "1e+300"},
+      {chat(R"("temperature": 1e300)"), "temperature", "1e+300"},
+      {chat(R"("temperature": -1e300)"), "temperature", "-1e+300"},
+      {chat(R"("min_p": 1e39)"), "min_p", "1e+39"},
+      {chat(R"("min_p": -1e-300)"), "min_p", "[0, 1]"},
+      {chat(R"("frequency_penalty": 1e300)"), "frequency_penalty", "1e+300"},
+      {chat(R"("presence_penalty": 1e300)"), "presence_penalty", "1e+300"},
+      {chat(R"("repetition_penalty": 1e300)"), "repetition_penalty", "1e+300"},
+      {chat(R"("top_k": 0)"), "top_k", "top_k"},
+      {chat(R"("top_k": -2)"), "top_k", "-1"},
+      {chat(R"("min_p": 1.5)"), "min_p", "[0, 1]"},
+      {chat(R"("frequency_penalty": 2.1)"), "frequency_penalty", "[-2, 2]"},
+      {chat(R"("presence_penalty": -2.1)"), "presence_penalty", "[-2, 2]"},
+      {chat(R"("repetition_penalty": 0)"), "repetition_penalty", "(0, 2]"},
+      {chat(R"("n": 0)"), "n", "1 .. 128"},
+      {chat(R"("n": 129)"), "n", "1 .. 128"},
+      {raw_text(R"({"model": "m", "prompt": ["a", "b"], "n": 65})"), "n", "130"},
+      {chat(R"("seed": 1.5)"), "seed", "an integer"},
+      {chat(R"("logit_bias": {"x": 1})"), "logit_bias", "\"x\""},
+      {chat(R"("logit_bias": {"5": 1, "05": 1})"), "logit_bias", "\"05\""},
+      {chat(R"("logit_bias": {"00": 1})"), "logit_bias", "\"00\""},
+      {chat(R"("logit_bias": {"+5": 1})"), "logit_bias", "\"+5\""},
+      {chat(R"("logit_bias": {"": 1})"), "logit_bias", "\"\""},
+      {chat(R"("logit_bias": {"3": 101})"), "logit_bias.3", "-100 .. 100"},
+      {chat(R"("logit_bias": {"3": "a"})"), "logit_bias.3", "a string"},
+      {chat(R"("logit_bias": {"999999": 1})"), "logit_bias", "999999"},
+      {chat(R"("stop": "")"), "stop", "empty"},
+      {chat(R"("stop": [1])"), "stop[0]", "an integer"},
+      {chat(R"("stop": ["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"])"),
        "stop",
        "at most 16"},
-      {"stop_token",
-       kChat,
-       chat(R"("stop_token_ids": [999999])"),
-       400,
-       bad,
-       "stop_token_ids",
-       "999999"},
-      {"stop_token_negative",
-       kChat,
-       chat(R"("stop_token_ids": [-1])"),
-       400,
-       bad,
-       "stop_token_ids[0]",
-       "-1"},
-      {"stream_options",
-       kChat,
-       chat(R"("stream_options": {"include_usage": true})"),
-       400,
-       bad,
-       "stream_options",
-       "stream: true"},
-      {"stream_option",
-       kChat,
-       chat(R"("stream": true, "stream_options": {"x": 1})"),
-       400,
-       bad,
-       "stream_options.x",
-       "unknown field"},
-      {"top_logprobs_alone",
-       kChat,
-       chat(R"("top_logprobs": 2)"),
-       400,
-       bad,
-       "top_logprobs",
-       "logprobs: true"},
-      {"top_logprobs_many",
-       kChat,
-       chat(R"("logprobs": true, "top_logprobs": 21)"),
-       400,
-       bad,
-       "top_logprobs",
-       "0 .. 20"},
-      {"logprobs_kind", kChat, chat(R"("logprobs": 3)"), 400, bad, "logprobs", "a boolean"},
-      {"logprobs_many", kText, text(R"("logprobs": 21)"), 400, bad, "logprobs", "0 .. 20"},
-      {"max_tokens", kChat, chat(R"("max_tokens": 0)"), 400, bad, "max_tokens", "is 0"},
-      {"max_tokens_twice",
-       kChat,
-       chat(R"("max_tokens": 5, "max_completion_tokens": 6)"),
-       400,
-       bad,
-       "max_tokens",
-       "contradicts"},
-      {"min_tokens",
-       kChat,
-       chat(R"("max_tokens": 5, "min_tokens": 6)"),
-       400,
-       bad,
+      {chat(R"("stop_token_ids": [999999])"), "stop_token_ids", "999999"},
+      {chat(R"("stop_token_ids": [-1])"), "stop_token_ids[0]", "-1"},
+      {chat(R"("stream_options": {"include_usage": true})"), "stream_options", "stream: true"},
+      {chat(R"("stream": true, "stream_options": {"x": 1})"), "stream_options.x", "unknown field"},
+      {chat(R"("top_logprobs": 2)"), "top_logprobs", "logprobs: true"},
+      {chat(R"("logprobs": true, "top_logprobs": 21)"), "top_logprobs", "0 .. 20"},
+      {chat(R"("logprobs": 3)"), "logprobs", "a boolean"},
+      {text(R"("logprobs": 21)"), "logprobs", "0 .. 20"},
+      {chat(R"("max_tokens": 0)"), "max_tokens", "is 0"},
+      {chat(R"("max_tokens": 5, "max_completion_tokens": 6)"), "max_tokens", "contradicts"},
+      {chat(R"("max_tokens": 5, "min_tokens": 6)"),
        "min_tokens",
-       "6"},
-      {"store", kChat, chat(R"("store": true)"), 400, bad, "store", "accepted: false"},
-      {"service_tier", kChat, chat(R"("service_tier": "flex")"), 400, bad, "service_tier", "auto"},
-      {"response_format",
-       kChat,
-       chat(R"("response_format": {"type": "json_object"})"),
-       400,
-       bad,
+       "min_tokens must be in [0, max_tokens = 5]"},
+      {chat(R"("max_completion_tokens": 5, "min_tokens": 6)"),
+       "min_tokens",
+       "max_completion_tokens = 5"},
+      {text(R"("max_tokens": 5, "min_tokens": 6)"), "min_tokens", "max_tokens = 5"},
+      {chat(R"("store": true)"), "store", "accepted: false"},
+      {chat(R"("service_tier": "flex")"), "service_tier", "auto"},
+      {chat(R"("response_format": {"type": "json_object"})"),
        "response_format.type",
        "accepted: \"text\""},
-      {"response_format_field",
-       kChat,
-       chat(R"("response_format": {"type": "text", "x": 1})"),
-       400,
-       bad,
+      {chat(R"("response_format": {"type": "text", "x": 1})"),
        "response_format.x",
        "unknown field"},
-      {"tool_choice",
-       kChat,
-       chat(R"("tool_choice": "required")"),
-       400,
-       bad,
-       "tool_choice",
-       "accepted: \"auto\", \"none\""},
-      {"tool_choice_named",
-       kChat,
-       chat(R"("tool_choice": {"type": "function", "function": {"name": "f"}})"),
-       400,
-       bad,
+      {chat(R"("tool_choice": "required")"), "tool_choice", "accepted: \"auto\", \"none\""},
+      {chat(R"("tool_choice": {"type": "function", "function": {"name": "f"}})"),
        "tool_choice",
        "not supported"},
-      {"parallel",
-       kChat,
-       chat(R"("parallel_tool_calls": false)"),
-       400,
-       bad,
-       "parallel_tool_calls",
-       "accepted: true"},
-      {"tool_kind", kChat, chat(R"("tools": [1])"), 400, bad, "tools[0]", "an integer"},
-      {"tool_type",
-       kChat,
-       chat(R"("tools": [{"type": "retrieval", "function": {"name": "f"}}])"),
-       400,
-       bad,
+      {chat(R"("parallel_tool_calls": false)"), "parallel_tool_calls", "accepted: true"},
+      {chat(R"("tools": [1])"), "tools[0]", "an integer"},
+      {chat(R"("tools": [{"type": "retrieval", "function": {"name": "f"}}])"),
        "tools[0].type",
        "accepted: \"function\""},
-      {"tool_name",
-       kChat,
-       tool(R"({"name": "a b"})"),
-       400,
-       bad,
-       "tools[0].function.name",
-       "letters"},
-      {"tool_no_name", kChat, tool(R"({})"), 400, bad, "tools[0].function.name", "required"},
-      {"tool_twice",
-       kChat,
-       chat(
+      {tool(R"({"name": "a b"})"), "tools[0].function.name", "letters"},
+      {tool(R"({})"), "tools[0].function.name", "required"},
+      {chat(
            R"("tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "f"}}])"),
-       400,
-       bad,
        "tools[1].function.name",
        "twice"},
-      {"tool_parameters",
-       kChat,
-       tool(R"({"name": "f", "parameters": 3})"),
-       400,
-       bad,
-       "tools[0].function.parameters",
-       "an integer"},
-      {"tool_strict",
-       kChat,
-       tool(R"({"name": "f", "strict": true})"),
-       400,
-       bad,
-       "tools[0].function.strict",
-       "accepted: false"},
-      {"tool_field",
-       kChat,
-       tool(R"({"name": "f", "x": 1})"),
-       400,
-       bad,
-       "tools[0].function.x",
-       "unknown field"},
-      {"effort",
-       kChat,
-       chat(R"("reasoning_effort": "colossal")"),
-       400,
-       bad,
-       "reasoning_effort",
-       "must be one of"},
-      {"effort_kind",
-       kChat,
-       chat(R"("reasoning_effort": [])"),
-       400,
-       bad,
-       "reasoning_effort",
-       "an array"},
-      {"thinking_type",
-       kChat,
-       chat(R"("thinking": {"type": "maybe"})"),
-       400,
-       bad,
-       "thinking.type",
-       "must be one of"},
-      {"thinking_no_type",
-       kChat,
-       chat(R"("thinking": {"budget_tokens": 3})"),
-       400,
-       bad,
-       "thinking.type",
-       "required"},
-      {"thinking_budget",
-       kChat,
-       chat(R"("thinking": {"type": "enabled", "budget_tokens": 0})"),
-       400,
-       bad,
+      {tool(R"({"name": "f", "parameters": 3})"), "tools[0].function.parameters", "an integer"},
+      {tool(R"({"name": "f", "strict": true})"), "tools[0].function.strict", "accepted: false"},
+      {tool(R"({"name": "f", "x": 1})"), "tools[0].function.x", "unknown field"},
+      {chat(R"("reasoning_effort": "colossal")"), "reasoning_effort", "must be one of"},
+      {chat(R"("reasoning_effort": [])"), "reasoning_effort", "an array"},
+      {chat(R"("thinking": {"type": "maybe"})"), "thinking.type", "must be one of"},
+      {chat(R"("thinking": {"budget_tokens": 3})"), "thinking.type", "required"},
+      {chat(R"("thinking": {"type": "enabled", "budget_tokens": 0})"),
        "thinking.budget_tokens",
        "is 0"},
-      {"kwargs",
-       kChat,
-       chat(R"("chat_template_kwargs": {"x": 1})"),
-       400,
-       bad,
-       "chat_template_kwargs.x",
-       "unknown field"},
-      {"kwargs_kind",
-       kChat,
-       chat(R"("chat_template_kwargs": {"thinking": 1})"),
-       400,
-       bad,
+      {chat(R"("chat_template_kwargs": {"x": 1})"), "chat_template_kwargs.x", "unknown field"},
+      {chat(R"("chat_template_kwargs": {"thinking": 1})"),
        "chat_template_kwargs.thinking",
        "a boolean"},
-      {"special_tokens",
-       kChat,
-       chat(R"("skip_special_tokens": false)"),
-       400,
-       bad,
-       "skip_special_tokens",
-       "accepted: true"},
-      {"echo", kText, text(R"("echo": true)"), 400, bad, "echo", "accepted: false"},
-      {"suffix", kText, text(R"("suffix": "x")"), 400, bad, "suffix", "not supported"},
-      {"best_of", kText, text(R"("best_of": 3, "n": 2)"), 400, bad, "best_of", "accepted: n, 2"},
-      {"no_prompt", kText, R"({"model": "m"})", 400, bad, "prompt", "required"},
-      {"prompt_kind", kText, R"({"model": "m", "prompt": 3})", 400, bad, "prompt", "an integer"},
-      {"prompt_empty",
-       kText,
-       R"({"model": "m", "prompt": ""})",
-       400,
-       bad,
-       "prompt",
-       "at least one token"},
-      {"prompt_empty_list",
-       kText,
-       R"({"model": "m", "prompt": []})",
-       400,
-       bad,
-       "prompt",
-       "an empty array"},
-      {"prompt_mixed",
-       kText,
-       R"({"model": "m", "prompt": ["a", 1]})",
-       400,
-       bad,
-       "prompt[1]",
-       "an integer"},
-      {"prompt_id",
-       kText,
-       R"({"model": "m", "prompt": [999999]})",
-       400,
-       bad,
-       "prompt[0]",
-       "999999"},
-      {"prompt_id_in_list",
-       kText,
-       R"({"model": "m", "prompt": [[1], [-2]]})",
-       400,
-       bad,
-       "prompt[1][0]",
-       "-2"},
+      {chat(R"("skip_special_tokens": false)"), "skip_special_tokens", "accepted: true"},
+      {text(R"("echo": true)"), "echo", "accepted: false"},
+      {text(R"("suffix": "x")"), "suffix", "not supported"},
+      {text(R"("best_of": 3, "n": 2)"), "best_of", "accepted: n, 2"},
+      {raw_text(R"({"model": "m"})"), "prompt", "required"},
+      {raw_text(R"({"model": "m", "prompt": 3})"), "prompt", "an integer"},
+      {raw_text(R"({"model": "m", "prompt": ""})"), "prompt", "at least one token"},
+      {raw_text(R"({"model": "m", "prompt": [""]})"), "prompt[0]", "at least one token"},
+      {raw_text(R"({"model": "m", "prompt": ["a", ""]})"), "prompt[1]", "at least one token"},
+      {raw_text(R"({"model": "m", "prompt": [[]]})"), "prompt[0]", "at least one token"},
+      {raw_text(R"({"model": "m", "prompt": []})"), "prompt", "an empty array"},
+      {raw_text(R"({"model": "m", "prompt": ["a", 1]})"), "prompt[1]", "an integer"},
+      {raw_text(R"({"model": "m", "prompt": [999999]})"), "prompt[0]", "999999"},
+      {raw_text(R"({"model": "m", "prompt": [[1], [-2]]})"), "prompt[1][0]", "-2"},
   };
   for (const char* field : {"regex",
                             "ebnf",
@@ -497,13 +227,7 @@ std::vector<Fault> faults() {
                             "custom_params",
                             "task",
                             "input_ids"}) {
-    all.push_back({field,
-                   kChat,
-                   chat("\"" + std::string(field) + "\": 1"),
-                   400,
-                   bad,
-                   field,
-                   "not supported"});
+    all.push_back({chat("\"" + std::string(field) + "\": 1"), field, "not supported"});
   }
   return all;
 }
@@ -515,8 +239,8 @@ TEST_F(ApiFaultTest, EachIsAnsweredInFormAndTheServerGoesOn) {
   api.emit("fine");
   http::Client client = api.client();
   for (const Fault& fault : faults()) {
-    SCOPED_TRACE(fault.name);
-    const Result<http::Response> answer = client.post(fault.path, fault.body);
+    SCOPED_TRACE(fault.call.body);
+    const Result<http::Response> answer = client.post(fault.call.path, fault.call.body);
     ASSERT_TRUE(answer.ok()) << answer.status().message;
     EXPECT_EQ(answer->status, fault.status) << answer->body;
     const json::value body = json::parse(answer->body);
@@ -528,10 +252,18 @@ TEST_F(ApiFaultTest, EachIsAnsweredInFormAndTheServerGoesOn) {
     } else {
       EXPECT_EQ(error->at("param"), fault.param) << answer->body;
     }
-    EXPECT_NE(error->at("message").as_string().find(fault.mentions), std::string::npos)
-        << answer->body;
+    const std::string_view message = error->at("message").as_string();
+    EXPECT_NE(message.find(fault.mentions), std::string::npos) << answer->body;
+    EXPECT_EQ(message.find("_new_tokens"), std::string::npos) << "an engine's name: " << message;
+    EXPECT_EQ(message.find("is inf"), std::string::npos) << "not what was sent: " << message;
+    EXPECT_EQ(message.find("is -inf"), std::string::npos) << "not what was sent: " << message;
   }
-  EXPECT_EQ(client.post(kChat, chat(R"("max_tokens": 9)"))->status, 200);
+  for (const char* good : {R"("max_tokens": 9)",
+                           R"("max_tokens": 9, "top_p": 1e-300, "temperature": 1e-300)",
+                           R"("max_tokens": 9, "logit_bias": {"0": 1, "5": -1})"}) {
+    const http::Response answer = *client.post(kChat, chat(good).body);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+  }
   EXPECT_TRUE(api.idle_soon());
 }
 
@@ -545,10 +277,10 @@ TEST_F(ApiFaultTest, PromptAndAnswerBeyondTheContext) {
     return json::parse(response.body).at("error").at("code");
   };
   const http::Response fits =
-      api.post(kText, text("\"max_tokens\": " + std::to_string(32 - prompt)));
+      api.post(kText, text("\"max_tokens\": " + std::to_string(32 - prompt)).body);
   EXPECT_EQ(fits.status, 200) << fits.body;
   const http::Response over =
-      api.post(kText, text("\"max_tokens\": " + std::to_string(33 - prompt)));
+      api.post(kText, text("\"max_tokens\": " + std::to_string(33 - prompt)).body);
   EXPECT_EQ(over.status, 400);
   EXPECT_EQ(code(over), "context_length_exceeded");
   std::string ids = "1";
@@ -559,11 +291,59 @@ TEST_F(ApiFaultTest, PromptAndAnswerBeyondTheContext) {
   EXPECT_EQ(full.status, 400);
   EXPECT_EQ(code(full), "context_length_exceeded");
   // Without a limit of its own a chat answer may fill what is left.
-  const http::Response rest = api.post(kChat, chat(R"("n": 1)"));
+  const http::Response rest = api.post(kChat, chat(R"("n": 1)").body);
   EXPECT_EQ(rest.status, 200) << rest.body;
   const json::value body = json::parse(rest.body);
   EXPECT_EQ(body.at("choices").at(0).at("finish_reason"), "length");
   EXPECT_EQ(body.at("usage").at("total_tokens"), 32);
+}
+
+TEST_F(ApiFaultTest, LongTextOfTheClientIsNotRepeatedWhole) {
+  ScriptedApi api;
+  std::string long_text;
+  while (long_text.size() < 100'000) {
+    long_text += "x\u00E9";  // whatever the cut, it must not fall inside a character
+  }
+  const std::string quoted = "\"" + long_text + "\"";
+  const std::vector<Call> calls = {
+      chat(quoted + ": 1"),
+      text(quoted + ": 1"),
+      raw_text(R"({"model": "m", "prompt": ["a", )" + quoted + R"(], "suffix": )" + quoted + "}"),
+      raw_chat(R"({"messages": [], "model": )" + quoted + "}"),
+      with_messages(R"([{"role": )" + quoted + R"(, "content": "x"}])"),
+      with_messages(R"([{"role": "user", "content": "x", )" + quoted + ": 1}]"),
+      with_messages(R"([{"role": "user", "content": [{"type": )" + quoted + "}]}]"),
+      chat("\"logit_bias\": {" + quoted + ": 1}"),
+      chat("\"service_tier\": " + quoted),
+      chat("\"store\": " + quoted),
+      chat("\"response_format\": {\"type\": " + quoted + "}"),
+      chat("\"tool_choice\": " + quoted),
+      chat("\"tool_choice\": {" + quoted + ": 1}"),
+      chat("\"reasoning_effort\": " + quoted),
+      chat("\"thinking\": {\"type\": " + quoted + "}"),
+      chat("\"chat_template_kwargs\": {" + quoted + ": 1}"),
+      tool(R"({"name": )" + quoted + "}"),
+      tool(R"({"name": "f", )" + quoted + ": 1}"),
+  };
+  for (const Call& call : calls) {
+    const http::Response answer = api.post(call.path, call.body);
+    EXPECT_GE(answer.status, 400);
+    EXPECT_LT(answer.status, 500);
+    EXPECT_LE(answer.body.size(), 2000U) << answer.body.substr(0, 300);
+    EXPECT_TRUE(json::parse(answer.body).as_object().contains("error"));  // and is UTF-8
+  }
+  const http::Response key = api.post(kChat, chat(quoted + ": 1").body);
+  EXPECT_NE(key.body.find("...: unknown field"), std::string::npos) << key.body;
+  http::Client client = api.client();
+  EXPECT_LE(client.get("/" + std::string(20'000, 'x'))->body.size(), 2000U);
+}
+
+TEST_F(ApiFaultTest, CodedBodiesAre415InForm) {
+  ScriptedApi api;
+  http::Client client(api.server->url(), {.headers = {{"Content-Encoding", "gzip"}}});
+  const http::Response answer = *client.post(kChat, chat(R"("n": 1)").body);
+  EXPECT_EQ(answer.status, 415);
+  EXPECT_EQ(json::parse(answer.body).at("error").at("type"), "invalid_request_error");
 }
 
 TEST_F(ApiFaultTest, PathsMethodsAndModels) {
@@ -589,7 +369,7 @@ TEST_F(ApiFaultTest, BodyOverTheLimitIs413InForm) {
   options.server.http.max_body_bytes = 1000;
   ScriptedApi api(options);
   const http::Response answer =
-      api.post(kChat, chat("\"user\": \"" + std::string(1000, 'x') + "\""));
+      api.post(kChat, chat("\"user\": \"" + std::string(1000, 'x') + "\"").body);
   EXPECT_EQ(answer.status, 413);
   EXPECT_EQ(json::parse(answer.body).at("error").at("type"), "request_too_large");
 }
@@ -604,11 +384,11 @@ TEST_F(ApiFaultTest, KeyIsAskedForExceptByHealth) {
   for (const char* path : {"/v1/models", "/v1/models/m", "/metrics"}) {
     EXPECT_EQ(stranger.get(path)->status, 401) << path;
   }
-  const http::Response refused = *stranger.post(kChat, chat(R"("n": 1)"));
+  const http::Response refused = *stranger.post(kChat, chat(R"("n": 1)").body);
   EXPECT_EQ(refused.status, 401);
   EXPECT_EQ(json::parse(refused.body).at("error").at("type"), "authentication_error");
   http::Client friendly(api.server->url(), {.headers = {{"Authorization", "Bearer sesame"}}});
-  EXPECT_EQ(friendly.post(kChat, chat(R"("n": 1)"))->status, 200);
+  EXPECT_EQ(friendly.post(kChat, chat(R"("n": 1)").body)->status, 200);
   EXPECT_EQ(friendly.get("/v1/models")->status, 200);
 }
 

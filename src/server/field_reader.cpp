@@ -3,9 +3,9 @@
 #include <cmath>
 #include <utility>
 
-#include <boost/json/serialize.hpp>
 #include <fmt/format.h>
 
+#include "server/echo.h"
 #include "server/json_input.h"
 
 namespace baleen::server {
@@ -38,7 +38,7 @@ FieldReader::FieldReader(const json::object& object, std::string path, Status& s
 
 void FieldReader::fail(std::string_view name, std::string message, std::string api_code) {
   if (status_.ok()) {
-    const std::string path = path_of(name);
+    const std::string path = shortened(path_of(name));
     status_ = Status::invalid(fmt::format("{}: {}", path, message), path, std::move(api_code));
   }
 }
@@ -80,9 +80,8 @@ std::optional<int64_t> FieldReader::integer(std::string_view name, int64_t min, 
   if (!number || *number < min || *number > max) {
     fail(name,
          max == std::numeric_limits<int64_t>::max()
-             ? fmt::format("must be an integer of at least {}, is {}", min, json::serialize(*found))
-             : fmt::format(
-                   "must be an integer in {} .. {}, is {}", min, max, json::serialize(*found)));
+             ? fmt::format("must be an integer of at least {}, is {}", min, shown(*found))
+             : fmt::format("must be an integer in {} .. {}, is {}", min, max, shown(*found)));
     return std::nullopt;
   }
   return number;
@@ -166,8 +165,7 @@ std::optional<std::vector<int32_t>> FieldReader::integer_list(std::string_view n
     const std::optional<int64_t> number = as_integer((*found)[i]);
     if (!number || *number < min || *number > max) {
       fail(element_path(name, i),
-           fmt::format(
-               "must be an integer in {} .. {}, is {}", min, max, json::serialize((*found)[i])));
+           fmt::format("must be an integer in {} .. {}, is {}", min, max, shown((*found)[i])));
       return std::nullopt;
     }
     list.push_back(static_cast<int32_t>(*number));
@@ -198,10 +196,7 @@ void FieldReader::not_supported(std::initializer_list<std::string_view> names) {
 void FieldReader::only(std::string_view name, const json::value& accepted) {
   const json::value* found = value(name);
   if (found != nullptr && *found != accepted) {
-    fail(name,
-         fmt::format("{} is not supported; accepted: {}",
-                     json::serialize(*found),
-                     json::serialize(accepted)));
+    fail(name, fmt::format("{} is not supported; accepted: {}", shown(*found), shown(accepted)));
   }
 }
 

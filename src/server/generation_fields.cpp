@@ -1,21 +1,30 @@
 #include "server/generation_fields.h"
 
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "server/echo.h"
 #include "server/json_input.h"
 
 namespace baleen::server {
 namespace {
 
-constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-
+/// A small number stays positive, one beyond the range is refused: the limits checked later are
+/// told what the client sent.
 void read_float(FieldReader& fields, std::string_view name, float& out) {
-  if (const auto number = fields.number(name)) {
-    out = static_cast<float>(*number);
+  const auto number = fields.number(name);
+  if (!number) {
+    return;
+  }
+  out = static_cast<float>(*number);
+  if (!std::isfinite(out)) {
+    fields.fail(name, fmt::format("is out of range: {}", *number));
+  } else if (out == 0.0F && *number != 0.0) {
+    out = std::copysign(std::numeric_limits<float>::denorm_min(), static_cast<float>(*number));
   }
 }
 
@@ -42,8 +51,9 @@ void read_logit_bias(FieldReader& fields, engine::SamplingConfig& sampling) {
     const std::string_view key(member.key().data(), member.key().size());
     int32_t id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() || id < 0) {
-      fields.fail("logit_bias", fmt::format("keys must be token ids, got \"{}\"", key));
+    if (error != std::errc() || end != key.data() + key.size() || id < 0 ||
+        (key.size() > 1 && key[0] == '0')) {  // "05" would be a second name of "5"
+      fields.fail("logit_bias", fmt::format("keys must be token ids, got \"{}\"", shortened(key)));
       return;
     }
     if (!member.value().is_number()) {
@@ -123,8 +133,9 @@ GenerationFields read_generation_fields(FieldReader& fields) {
   fields.only("store", false);
   if (const auto tier = fields.string("service_tier");
       tier && *tier != "auto" && *tier != "default") {
-    fields.fail("service_tier",
-                fmt::format("\"{}\" is not supported; accepted: \"auto\", \"default\"", *tier));
+    fields.fail(
+        "service_tier",
+        fmt::format("\"{}\" is not supported; accepted: \"auto\", \"default\"", shortened(*tier)));
   }
   fields.not_supported({"regex",
                         "ebnf",

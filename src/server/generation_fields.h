@@ -5,6 +5,7 @@
 //   GenerationFields common = read_generation_fields(fields);
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "engine/request.h"
@@ -12,6 +13,7 @@
 
 namespace baleen::server {
 
+inline constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 inline constexpr int kMaxChoices = 128;
 inline constexpr size_t kMaxStopStrings = 16;
 

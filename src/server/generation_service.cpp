@@ -1,5 +1,6 @@
 #include "server/generation_service.h"
 
+#include <string_view>
 #include <utility>
 
 #include "server/answer.h"
@@ -16,16 +17,23 @@ engine::RequestLimits limits_of(const engine::Engine& engine) {
           .has_reasoning_end = engine.config().reasoning_end_id >= 0};
 }
 
-/// The engine's name of a field, as the client knows it.
+/// The engine's names of fields, as the client knows them.
 Status in_dialect(Status status, const ApiRequest& request) {
+  const std::pair<std::string_view, std::string_view> names[] = {
+      {"max_new_tokens", request.max_tokens_field},
+      {"min_new_tokens", "min_tokens"},
+      {"reasoning_budget", "thinking.budget_tokens"}};
+  for (const auto& [engine_name, name] : names) {
+    if (status.param == engine_name) {
+      status.param = name;
+    }
+    for (size_t at = 0; (at = status.message.find(engine_name, at)) != std::string::npos;
+         at += name.size()) {
+      status.message.replace(at, engine_name.size(), name);
+    }
+  }
   if (status.param == "prompt") {
     status.param = request.prompt_field;
-  } else if (status.param == "max_new_tokens") {
-    status.param = request.max_tokens_field;
-  } else if (status.param == "min_new_tokens") {
-    status.param = "min_tokens";
-  } else if (status.param == "reasoning_budget") {
-    status.param = "thinking.budget_tokens";
   }
   return status;
 }
@@ -45,10 +53,11 @@ void GenerationService::answer(ApiRequest request, http::ResponseWriter writer) 
   }
   const auto group = std::make_shared<RequestGroup>(engine_);
   writer.on_disconnect([group] { group->abort_all(); });
-  const auto answer =
-      make_answer(request.answer, tokenizer_, request.choices.size(), std::move(writer), [group] {
-        group->abort_all();
-      });
+  const auto answer = make_answer({.options = request.answer,
+                                   .tokenizer = tokenizer_,
+                                   .num_choices = request.choices.size(),
+                                   .abort_all = [group] { group->abort_all(); }},
+                                  std::move(writer));
   for (size_t i = 0; i < request.choices.size(); ++i) {
     const Status status = group->submit(std::move(request.choices[i]), answer_sink(answer, i));
     if (!status.ok()) {

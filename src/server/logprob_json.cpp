@@ -35,14 +35,19 @@ int64_t num_characters(std::string_view bytes) {
 
 }  // namespace
 
-json::object chat_logprob(const text::Tokenizer& tokenizer, const engine::GeneratedToken& token) {
-  json::object object = entry(tokenizer, token.id, token.logprob);
-  json::array top;
-  for (const engine::TokenLogprob& other : token.top_logprobs) {
-    top.push_back(entry(tokenizer, other.id, other.logprob));
+json::object chat_logprobs(const text::Tokenizer& tokenizer,
+                           std::span<const engine::GeneratedToken> tokens) {
+  json::array content;
+  for (const engine::GeneratedToken& token : tokens) {
+    json::object object = entry(tokenizer, token.id, token.logprob);
+    json::array top;
+    for (const engine::TokenLogprob& other : token.top_logprobs) {
+      top.push_back(entry(tokenizer, other.id, other.logprob));
+    }
+    object["top_logprobs"] = std::move(top);
+    content.push_back(std::move(object));
   }
-  object["top_logprobs"] = std::move(top);
-  return object;
+  return {{"content", std::move(content)}};
 }
 
 json::object completion_logprobs(const text::Tokenizer& tokenizer,

@@ -1,7 +1,7 @@
 #pragma once
 // Log-probs of generated tokens in the two forms of the OpenAI dialect. Pure, any thread.
 //
-//   json::object entry = chat_logprob(tokenizer, token);
+//   choice["logprobs"] = chat_logprobs(tokenizer, tokens);
 
 #include <span>
 
@@ -18,8 +18,9 @@ namespace baleen::server {
 
 namespace json = boost::json;
 
-/// One element of choices[].logprobs.content: {token, logprob, bytes, top_logprobs}.
-json::object chat_logprob(const text::Tokenizer& tokenizer, const engine::GeneratedToken& token);
+/// choices[].logprobs of chat completions: {content: [{token, logprob, bytes, top_logprobs}]}.
+json::object chat_logprobs(const text::Tokenizer& tokenizer,
+                           std::span<const engine::GeneratedToken> tokens);
 
 /// choices[].logprobs of text completions: tokens, token_logprobs, top_logprobs, text_offset.
 /// `first_offset` is the place of the first token in the answer, in characters; it is moved on.

@@ -31,6 +31,9 @@ namespace baleen::server {
 
 namespace json = boost::json;
 
+inline constexpr const char* kChatPath = "/v1/chat/completions";
+inline constexpr const char* kTextPath = "/v1/completions";
+
 inline json::value read_json_file(const std::string& path) {
   std::ifstream file(path);
   EXPECT_TRUE(file.good()) << path;

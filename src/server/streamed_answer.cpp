@@ -19,32 +19,15 @@ bool contains_reasoning(const std::vector<text::OutputDelta>& deltas) {
 
 }  // namespace
 
-StreamedAnswer::StreamedAnswer(AnswerOptions options,
-                               std::shared_ptr<const text::Tokenizer> tokenizer,
-                               size_t num_choices,
-                               http::ResponseWriter writer,
-                               std::function<void()> abort_all)
-    : options_(std::move(options)),
-      tokenizer_(std::move(tokenizer)),
-      abort_all_(std::move(abort_all)),
-      writer_(std::move(writer)),
-      choices_(num_choices),
-      num_open_(num_choices) {}
+StreamedAnswer::StreamedAnswer(AnswerTask task, http::ResponseWriter writer)
+    : Answer(std::move(task)), writer_(std::move(writer)), choices_(num_choices()) {}
 
-void StreamedAnswer::take(size_t index, engine::OutputEvent&& event) {
-  if (event.finish && event.finish->reason == engine::FinishReason::kError) {
-    fail(event.finish->error);
-    return;
-  }
-  const std::lock_guard lock(mutex_);
-  if (ended_) {
-    return;
-  }
+void StreamedAnswer::on_event(size_t index, engine::OutputEvent&& event) {
   Choice& choice = choices_.at(index);
   begin(index);
   choice.num_tokens += static_cast<int64_t>(event.tokens.size());
-  if (options_.logprobs) {
-    if (event.finish && !event.tokens.empty() && last_token_is_hidden(options_, *event.finish)) {
+  if (options().logprobs) {
+    if (event.finish && !event.tokens.empty() && last_token_is_hidden(options(), *event.finish)) {
       event.tokens.pop_back();
     }
     for (engine::GeneratedToken& token : event.tokens) {
@@ -55,8 +38,8 @@ void StreamedAnswer::take(size_t index, engine::OutputEvent&& event) {
   // (this event has both). It goes out once where reasoning is part of content or held back.
   const bool repeats = event.finish && event.finish->message.reasoning.empty() &&
                        (!choice.reasoning.empty() || contains_reasoning(event.deltas));
-  const bool drop_reasoning = repeats && !options_.stream_reasoning;
-  const bool drop_content = repeats && options_.stream_reasoning && !options_.separate_reasoning;
+  const bool drop_reasoning = repeats && !options().stream_reasoning;
+  const bool drop_content = repeats && options().stream_reasoning && !options().separate_reasoning;
   if (drop_reasoning) {
     choice.reasoning.clear();
   }
@@ -84,7 +67,7 @@ void StreamedAnswer::begin(size_t index) {
     events_ = std::move(*writer_).start_events();
     writer_.reset();
   }
-  if (!choices_[index].begun && options_.form == AnswerForm::kChat) {
+  if (!choices_[index].begun && options().form == AnswerForm::kChat) {
     choices_[index].begun = true;
     send_chunk({{"delta", json::object{{"role", "assistant"}, {"content", ""}}},
                 {"logprobs", nullptr},
@@ -97,13 +80,13 @@ void StreamedAnswer::take_delta(size_t index, text::OutputDelta&& delta) {
   Choice& choice = choices_[index];
   if (delta.part == text::OutputPart::kReasoning) {
     choice.reasoning += delta.text;
-    if (options_.stream_reasoning) {
+    if (options().stream_reasoning) {
       send_reasoning(index);
     }
     return;
   }
   send_reasoning(index);
-  if (!options_.separate_reasoning && !choice.reasoning.empty() && !choice.sent_reasoning_mark) {
+  if (!options().separate_reasoning && !choice.reasoning.empty() && !choice.sent_reasoning_mark) {
     choice.sent_reasoning_mark = true;
     send_content(index, "</think>");
   }
@@ -135,7 +118,7 @@ void StreamedAnswer::send_reasoning(size_t index) {
   if (text.empty()) {
     return;
   }
-  if (options_.separate_reasoning) {
+  if (options().separate_reasoning) {
     send_delta(index, {{"reasoning_content", std::move(text)}});
   } else {
     send_content(index, std::move(text));
@@ -146,7 +129,7 @@ void StreamedAnswer::send_content(size_t index, std::string text) {
   if (text.empty()) {
     return;
   }
-  if (options_.form == AnswerForm::kChat) {
+  if (options().form == AnswerForm::kChat) {
     send_delta(index, {{"content", std::move(text)}});
     return;
   }
@@ -169,7 +152,7 @@ void StreamedAnswer::finish(size_t index, const engine::FinishInfo& finish) {
   choice.finished = true;
   finished_usage_.add(finish);
   json::object last;
-  if (options_.form == AnswerForm::kChat) {
+  if (options().form == AnswerForm::kChat) {
     last["delta"] = json::object{{"content", nullptr}};
   } else {
     last["text"] = "";
@@ -177,31 +160,22 @@ void StreamedAnswer::finish(size_t index, const engine::FinishInfo& finish) {
   last["logprobs"] = take_logprobs(choice);
   add_finish(last, finish);
   send_chunk(std::move(last), index);
-  if (--num_open_ > 0) {
-    return;
-  }
-  if (options_.include_usage) {
-    send_usage();
-  }
-  ended_ = true;
-  events_->send("[DONE]");
-  events_->close();
 }
 
 void StreamedAnswer::send_chunk(json::object choice, size_t index) {
-  json::object chunk = answer_head(options_);
+  json::object chunk = answer_head(options());
   choice["index"] = static_cast<int64_t>(index);
   chunk["choices"] = json::array{std::move(choice)};
-  if (options_.continuous_usage) {
+  if (options().continuous_usage) {
     chunk["usage"] = usage_json(usage_so_far());
-  } else if (options_.include_usage) {
+  } else if (options().include_usage) {
     chunk["usage"] = nullptr;
   }
   events_->send(json::serialize(chunk));
 }
 
 void StreamedAnswer::send_usage() {
-  json::object chunk = answer_head(options_);
+  json::object chunk = answer_head(options());
   chunk["choices"] = json::array();
   chunk["usage"] = usage_json(usage_so_far());
   events_->send(json::serialize(chunk));
@@ -212,40 +186,36 @@ json::value StreamedAnswer::take_logprobs(Choice& choice) {
     return nullptr;
   }
   const std::vector<engine::GeneratedToken> tokens = std::exchange(choice.tokens, {});
-  if (options_.form == AnswerForm::kCompletion) {
-    return completion_logprobs(*tokenizer_, tokens, choice.text_offset);
+  if (options().form == AnswerForm::kCompletion) {
+    return completion_logprobs(tokenizer(), tokens, choice.text_offset);
   }
-  json::array content;
-  for (const engine::GeneratedToken& token : tokens) {
-    content.push_back(chat_logprob(*tokenizer_, token));
-  }
-  return json::object{{"content", std::move(content)}};
+  return chat_logprobs(tokenizer(), tokens);
 }
 
 Usage StreamedAnswer::usage_so_far() const {
   Usage usage = finished_usage_;
-  usage.prompt_tokens = options_.prompt_tokens;
+  usage.prompt_tokens = options().prompt_tokens;
   for (const Choice& choice : choices_) {
     usage.completion_tokens += choice.finished ? 0 : choice.num_tokens;
   }
   return usage;
 }
 
-void StreamedAnswer::fail(const Status& status) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (ended_) {
-      return;
-    }
-    ended_ = true;
-    if (events_) {
-      events_->send(error_body(status));
-      events_->close();
-    } else {
-      writer_->respond(error_response(status));
-    }
+void StreamedAnswer::on_complete() {
+  if (options().include_usage) {
+    send_usage();
   }
-  abort_all_();
+  events_->send("[DONE]");
+  events_->close();
+}
+
+void StreamedAnswer::on_failure(const Status& status) {
+  if (events_) {
+    events_->send(error_body(status));
+    events_->close();
+  } else {
+    writer_->respond(error_response(status));
+  }
 }
 
 }  // namespace baleen::server

@@ -3,9 +3,8 @@
 // finish reason. Then, for the whole answer, the usage if asked for and [DONE]. The response begins
 // with the first event of the engine, so a request that is refused still gets its HTTP status.
 //
-//   StreamedAnswer answer(options, tokenizer, num_choices, std::move(writer), abort_all);
+//   StreamedAnswer answer({options, tokenizer, num_choices, abort_all}, std::move(writer));
 
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,14 +16,7 @@ namespace baleen::server {
 
 class StreamedAnswer final : public Answer {
  public:
-  StreamedAnswer(AnswerOptions options,
-                 std::shared_ptr<const text::Tokenizer> tokenizer,
-                 size_t num_choices,
-                 http::ResponseWriter writer,
-                 std::function<void()> abort_all);
-
-  void take(size_t choice, engine::OutputEvent&& event) override;
-  void fail(const Status& status) override;
+  StreamedAnswer(AnswerTask task, http::ResponseWriter writer);
 
  private:
   struct Choice {
@@ -38,6 +30,9 @@ class StreamedAnswer final : public Answer {
     int64_t text_offset = 0;
   };
 
+  void on_event(size_t choice, engine::OutputEvent&& event) override;
+  void on_complete() override;
+  void on_failure(const Status& status) override;
   void begin(size_t index);
   void take_delta(size_t index, text::OutputDelta&& delta);
   void send_reasoning(size_t index);
@@ -49,16 +44,10 @@ class StreamedAnswer final : public Answer {
   json::value take_logprobs(Choice& choice);
   Usage usage_so_far() const;
 
-  const AnswerOptions options_;
-  const std::shared_ptr<const text::Tokenizer> tokenizer_;
-  const std::function<void()> abort_all_;
-  std::mutex mutex_;
   std::optional<http::ResponseWriter> writer_;  // until the stream begins
   std::optional<http::EventStream> events_;     // from then on
   std::vector<Choice> choices_;
   Usage finished_usage_;  // of ended choices
-  size_t num_open_;
-  bool ended_ = false;
 };
 
 }  // namespace baleen::server

@@ -10,67 +10,42 @@
 
 namespace baleen::server {
 
-WholeAnswer::WholeAnswer(AnswerOptions options,
-                         std::shared_ptr<const text::Tokenizer> tokenizer,
-                         size_t num_choices,
-                         http::ResponseWriter writer,
-                         std::function<void()> abort_all)
-    : options_(std::move(options)),
-      tokenizer_(std::move(tokenizer)),
-      abort_all_(std::move(abort_all)),
-      writer_(std::move(writer)),
-      choices_(num_choices),
-      num_open_(num_choices) {}
+WholeAnswer::WholeAnswer(AnswerTask task, http::ResponseWriter writer)
+    : Answer(std::move(task)), writer_(std::move(writer)), choices_(num_choices()) {}
 
-void WholeAnswer::take(size_t index, engine::OutputEvent&& event) {
-  if (event.finish && event.finish->reason == engine::FinishReason::kError) {
-    fail(event.finish->error);
-    return;
-  }
-  const std::lock_guard lock(mutex_);
+void WholeAnswer::on_event(size_t index, engine::OutputEvent&& event) {
   Choice& choice = choices_.at(index);
-  if (options_.logprobs) {
+  if (options().logprobs) {
     for (engine::GeneratedToken& token : event.tokens) {
       choice.tokens.push_back(std::move(token));
     }
   }
-  if (!event.finish || answered_) {
-    return;
-  }
   choice.finish = std::move(event.finish);
-  if (--num_open_ == 0) {
-    answered_ = true;
-    writer_.respond(http::Response::json(200, body()));
-  }
 }
 
-void WholeAnswer::fail(const Status& status) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (answered_) {
-      return;
-    }
-    answered_ = true;
-    writer_.respond(error_response(status));
-  }
-  abort_all_();
+void WholeAnswer::on_complete() {
+  writer_.respond(http::Response::json(200, body()));
+}
+
+void WholeAnswer::on_failure(const Status& status) {
+  writer_.respond(error_response(status));
 }
 
 json::object WholeAnswer::choice_json(size_t index, const Choice& choice) const {
   const engine::FinishInfo& finish = *choice.finish;
   json::object object{{"index", static_cast<int64_t>(index)}};
   std::span<const engine::GeneratedToken> tokens = choice.tokens;
-  if (!tokens.empty() && last_token_is_hidden(options_, finish)) {
+  if (!tokens.empty() && last_token_is_hidden(options(), finish)) {
     tokens = tokens.first(tokens.size() - 1);
   }
-  if (options_.form == AnswerForm::kCompletion) {
+  if (options().form == AnswerForm::kCompletion) {
     object["text"] = finish.message.content;
     int64_t offset = 0;
-    object["logprobs"] = options_.logprobs
-                             ? json::value(completion_logprobs(*tokenizer_, tokens, offset))
+    object["logprobs"] = options().logprobs
+                             ? json::value(completion_logprobs(tokenizer(), tokens, offset))
                              : json::value(nullptr);
   } else {
-    MessageText text = message_text(options_, finish.message);
+    MessageText text = message_text(options(), finish.message);
     const auto or_null = [](std::string& from) {
       return from.empty() ? json::value(nullptr) : json::value(std::move(from));
     };
@@ -89,25 +64,18 @@ json::object WholeAnswer::choice_json(size_t index, const Choice& choice) const 
       message["tool_calls"] = std::move(calls);
     }
     object["message"] = std::move(message);
-    if (options_.logprobs) {
-      json::array content;
-      for (const engine::GeneratedToken& token : tokens) {
-        content.push_back(chat_logprob(*tokenizer_, token));
-      }
-      object["logprobs"] = json::object{{"content", std::move(content)}};
-    } else {
-      object["logprobs"] = nullptr;
-    }
+    object["logprobs"] =
+        options().logprobs ? json::value(chat_logprobs(tokenizer(), tokens)) : json::value(nullptr);
   }
   add_finish(object, finish);
   return object;
 }
 
 std::string WholeAnswer::body() const {
-  json::object body = answer_head(options_);
+  json::object body = answer_head(options());
   json::array choices;
   Usage usage;
-  usage.prompt_tokens = options_.prompt_tokens;
+  usage.prompt_tokens = options().prompt_tokens;
   for (size_t i = 0; i < choices_.size(); ++i) {
     choices.push_back(choice_json(i, choices_[i]));
     usage.add(*choices_[i].finish);

@@ -21,7 +21,7 @@ constexpr std::array<ChatProfile, 3> kProfiles = {
     ChatProfile::kV4, ChatProfile::kV4_0731, ChatProfile::kV41};
 
 /// How the 528-byte effort text begins; source code may break or escape the rest.
-constexpr std::string_view kBeyondMaximum = "Reasoning Effort: Beyond maximum";
+constexpr std::string_view kBeyondMaximumHead = "Reasoning Effort: Beyond maximum";
 /// The system token as Python source may spell it.
 constexpr std::string_view kEscapedSystemText = "<\\uff5cSystem\\uff5c>";
 
@@ -128,7 +128,7 @@ ChatProfileChoice choose_chat_profile(const fs::path& folder,
         source.find(kEscapedSystemText) != std::string::npos) {
       return {ChatProfile::kV41, "the system token in " + name};
     }
-    if (source.find(kBeyondMaximum) != std::string::npos && reason_0731.empty()) {
+    if (source.find(kBeyondMaximumHead) != std::string::npos && reason_0731.empty()) {
       reason_0731 = "the effort text in " + name;
     }
   }

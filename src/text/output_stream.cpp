@@ -15,7 +15,7 @@
 namespace baleen::text {
 namespace {
 
-constexpr std::string_view kSpace = " \t\r\n\f\v";
+constexpr std::string_view kBlanks = " \t\r\n\f\v";
 
 // Indices into State::markers.
 // Indices into State::markers; the others are only left out of the text.
@@ -141,7 +141,7 @@ struct OutputStream::State {
     if (after_block) {
       // Text after a block counts only if it is not blank.
       blank += text;
-      if (blank.find_first_not_of(kSpace) == std::string::npos) {
+      if (blank.find_first_not_of(kBlanks) == std::string::npos) {
         return;
       }
       after_block = false;
