@@ -28,14 +28,14 @@ inline constexpr int32_t kKvLaneDims = kKvDims / 32;        // 16
 inline constexpr int32_t kIndexLaneDims = kIndexDims / 32;  // 4
 
 /// RMSNorm of a row spread over a warp, 2^k neighbouring elements per lane. weight: f32 [32 *
-/// kCount] in global memory, 16-byte aligned.
+/// kCount] in global or shared memory, 16-byte aligned.
 template <int kCount>
 __device__ inline void warp_rms_norm(float (&v)[kCount], const float* weight, float eps) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float g[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; i += 4) {
-    const float4 four = __ldg(reinterpret_cast<const float4*>(weight + lane * kCount + i));
+    const float4 four = *reinterpret_cast<const float4*>(weight + lane * kCount + i);
     g[i] = four.x, g[i + 1] = four.y, g[i + 2] = four.z, g[i + 3] = four.w;
   }
   const float rho = inverse_rms(warp_sum(square_tree(v)), 32 * kCount, eps);

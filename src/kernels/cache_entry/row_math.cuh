@@ -91,8 +91,11 @@ __device__ inline float warp_sum(float value) {
   return value;
 }
 
-__device__ inline float inverse_rms(float square_sum, int32_t width, float eps) {
-  const float mean = __fdiv_rn(square_sum, static_cast<float>(width));
+__device__ __forceinline__ float inverse_rms(float square_sum, int32_t width, float eps) {
+  // Multiplying by a power of two is the exact quotient, without the division's latency.
+  const bool power_of_two = (width & (width - 1)) == 0;
+  const float mean = power_of_two ? __fmul_rn(square_sum, 1.0F / static_cast<float>(width))
+                                  : __fdiv_rn(square_sum, static_cast<float>(width));
   return __fdiv_rn(1.0F, __fsqrt_rn(__fadd_rn(mean, eps)));
 }
 
