@@ -1,6 +1,7 @@
 #pragma once
 // Oracle of the hyper-connection of one token with n streams of width H (streams row-major [n, H]).
-// Nothing is rounded here; the reference program stores y, out and h as bf16.
+// Nothing is rounded in the plain forms; the reference program stores y, out and h as bf16. The
+// stages of the fused operator round where it does.
 //
 //   HcOracle mix = kernels::hc_pre_oracle(streams, n, fn, base, scale, eps, hc_eps, 20);
 //   std::vector<double> out = kernels::hc_post_oracle(y, streams, mix.post, mix.comb);
@@ -10,7 +11,9 @@
 #include <span>
 #include <vector>
 
+#include "kernels/rms_norm/rms_norm_oracle.h"
 #include "kernels/sinkhorn/sinkhorn_oracle.h"
+#include "numerics/bfloat16.h"
 
 namespace baleen::kernels {
 
@@ -95,6 +98,48 @@ inline std::vector<double> hc_post_oracle(std::span<const double> y,
     }
   }
   return out;
+}
+
+/// One step of the fused operator on one token, with its rounding points: the sub-layer's output
+/// (the sum of its partial outputs), new streams, u and y are bf16. Each stage is computed from
+/// given values, so that a test can feed it what the stage before really gave.
+inline std::vector<double> hc_fused_streams_oracle(std::span<const std::vector<double>> parts,
+                                                   std::span<const double> residual,
+                                                   std::span<const double> post,
+                                                   std::span<const double> comb) {
+  std::vector<double> y(parts.empty() ? 0 : parts[0].size());
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    for (const std::vector<double>& part : parts) {
+      y[i] += part[i];
+    }
+    y[i] = numerics::round_to_bf16(y[i]);
+  }
+  std::vector<double> streams;
+  if (residual.empty()) {  // first layer
+    for (int k = 0; k < 4; ++k) {
+      streams.insert(streams.end(), y.begin(), y.end());
+    }
+    return streams;
+  }
+  if (post.empty()) {
+    return {residual.begin(), residual.end()};
+  }
+  streams = hc_post_oracle(y, residual, post, comb);
+  for (double& value : streams) {
+    value = numerics::round_to_bf16(value);
+  }
+  return streams;
+}
+
+/// y of the fused operator from u, both bf16.
+inline std::vector<double> hc_fused_norm_oracle(std::span<const double> u,
+                                                std::span<const double> weight,
+                                                double eps) {
+  std::vector<double> y = rms_norm_oracle(u, weight, eps);
+  for (double& value : y) {
+    value = numerics::round_to_bf16(value);
+  }
+  return y;
 }
 
 }  // namespace baleen::kernels

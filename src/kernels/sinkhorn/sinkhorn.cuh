@@ -1,0 +1,115 @@
+#pragma once
+// Sinkhorn normalisation of one 4 x 4 matrix in the registers of one thread: the chain of 39 steps
+// is bound by latency, and one thread has no shuffles on it. Device function; any number of lanes
+// may run it at once on matrices of their own.
+//
+//   float c[16] = {...};                 // logits, row-major
+//   sinkhorn4(c, 1e-6F, 20);             // comb
+//
+// The matrix stays C = diag(r) K diag(s), K the row softmax plus eps, so a step is four dots and
+// four reciprocals: dividing row j by (its sum + eps) makes r_j = 1 / ((K s)_j + eps / r_j), and 1
+// / r_j is the divisor of the step before. The reciprocal unit is the slow part of a step. Once no
+// line sum is more than 2^-9 from one, which the iteration only ever improves, r_j is refined from
+// its old value instead: r (1 + e + e^2) with e = 1 - divisor r, error e^3. Absolute error against
+// the exact result < 1e-6. Oracle: sinkhorn_oracle.h.
+
+#include "kernels/ptx/fast_reciprocal.cuh"
+
+namespace baleen::kernels {
+
+/// divisor_i = sum_l line_i[l] * other_l + eps * divisor_i, for the four rows (kLine = 4, kStep =
+/// 1) or columns (kLine = 1, kStep = 4) of k.
+template <int kLine, int kStep>
+__device__ __forceinline__ void sinkhorn4_divisors(const float (&k)[16],
+                                                   const float (&other)[4],
+                                                   float (&divisor)[4],
+                                                   float eps) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float low = __fmaf_rn(k[i * kLine + kStep],
+                                other[1],
+                                __fmaf_rn(k[i * kLine], other[0], __fmul_rn(eps, divisor[i])));
+    const float high = __fmaf_rn(
+        k[i * kLine + 3 * kStep], other[3], __fmul_rn(k[i * kLine + 2 * kStep], other[2]));
+    divisor[i] = __fadd_rn(low, high);
+  }
+}
+
+/// scale_i = 1 / divisor_i. Two divisors share a reciprocal: the unit is a quarter as wide as the
+/// others.
+__device__ __forceinline__ void sinkhorn4_invert(const float (&divisor)[4], float (&scale)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const float both = ptx::fast_reciprocal(__fmul_rn(divisor[i], divisor[i + 1]));
+    scale[i] = __fmul_rn(both, divisor[i + 1]);
+    scale[i + 1] = __fmul_rn(both, divisor[i]);
+  }
+}
+
+/// The same from the scale of the step before.
+__device__ __forceinline__ void sinkhorn4_refine(const float (&divisor)[4], float (&scale)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float rest = __fmaf_rn(-divisor[i], scale[i], 1.0F);
+    scale[i] = __fmaf_rn(scale[i], __fmaf_rn(rest, rest, rest), scale[i]);
+  }
+}
+
+/// Largest |1 - divisor_i * scale_i|.
+__device__ __forceinline__ float sinkhorn4_distance(const float (&divisor)[4],
+                                                    const float (&scale)[4]) {
+  float rest[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    rest[i] = fabsf(__fmaf_rn(-divisor[i], scale[i], 1.0F));
+  }
+  return fmaxf(fmaxf(rest[0], rest[1]), fmaxf(rest[2], rest[3]));
+}
+
+__device__ __forceinline__ void sinkhorn4(float (&c)[16], float eps, int iters) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const float maximum = fmaxf(fmaxf(c[4 * j], c[4 * j + 1]), fmaxf(c[4 * j + 2], c[4 * j + 3]));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      c[4 * j + k] = expf(c[4 * j + k] - maximum);
+    }
+    const float sum =
+        __fadd_rn(__fadd_rn(c[4 * j], c[4 * j + 1]), __fadd_rn(c[4 * j + 2], c[4 * j + 3]));
+    const float inverse = ptx::fast_reciprocal(sum);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      c[4 * j + k] = __fmaf_rn(c[4 * j + k], inverse, eps);
+    }
+  }
+  float row[4] = {1.0F, 1.0F, 1.0F, 1.0F};
+  float column[4];
+  float row_divisor[4] = {1.0F, 1.0F, 1.0F, 1.0F};
+  float column_divisor[4] = {1.0F, 1.0F, 1.0F, 1.0F};
+  sinkhorn4_divisors<1, 4>(c, row, column_divisor, eps);
+  sinkhorn4_invert(column_divisor, column);
+  int iter = 1;
+  float distance = 1.0F;
+#pragma unroll 1
+  for (; iter < iters && !(distance < 0x1p-9F); ++iter) {
+    sinkhorn4_divisors<4, 1>(c, column, row_divisor, eps);
+    distance = sinkhorn4_distance(row_divisor, row);
+    sinkhorn4_invert(row_divisor, row);
+    sinkhorn4_divisors<1, 4>(c, row, column_divisor, eps);
+    distance = fmaxf(distance, sinkhorn4_distance(column_divisor, column));
+    sinkhorn4_invert(column_divisor, column);
+  }
+#pragma unroll 1
+  for (; iter < iters; ++iter) {
+    sinkhorn4_divisors<4, 1>(c, column, row_divisor, eps);
+    sinkhorn4_refine(row_divisor, row);
+    sinkhorn4_divisors<1, 4>(c, row, column_divisor, eps);
+    sinkhorn4_refine(column_divisor, column);
+  }
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    c[i] = __fmul_rn(__fmul_rn(row[i / 4], c[i]), column[i % 4]);
+  }
+}
+
+}  // namespace baleen::kernels
