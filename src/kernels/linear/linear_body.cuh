@@ -369,23 +369,19 @@ struct Consumer {
 
   __device__ void run(int cluster_index) {
     const int blocks = params.scale_blocks;
-    // Scales of the first item's weights are requested before the predecessor
-    // ends.
+    // Scales of the first item's weights are requested before the predecessor ends.
     Item item = find_item(params, cluster_index);
     float scale = thread < blocks ? weight_scale(item, thread) : 0.0F;
-    if (shift > 0) {
-      ptx::cluster_wait();  // every block's barriers are ready
-    }
+    prepare_barriers();
     ptx::wait_for_predecessor();
     load_activations(item);
-    ptx::named_barrier_sync(kReadyBarrier, T::kThreads);  // the ring's barriers are ready
+    if (thread < blocks) {
+      arena.weight_scales[thread] = scale;
+    }
+    ptx::named_barrier_sync(kReadyBarrier, T::kThreads);  // with the producer's warp
     int half = 0;
-    for (int index = cluster_index; index < params.num_items; index += params.num_clusters) {
+    for (int index = cluster_index;;) {
       const LinearDeviceTask& task = params.tasks[item.task];
-      if (thread < blocks) {
-        arena.weight_scales[half * blocks + thread] = scale;
-      }
-      ptx::named_barrier_sync(kConsumerBarrier, T::kConsumers);
       const bool last = index + params.num_clusters >= params.num_items;
       const Item next = last ? item : find_item(params, index + params.num_clusters);
       scale = !last && thread < blocks ? weight_scale(next, thread) : 0.0F;  // on its way meanwhile
@@ -395,31 +391,43 @@ struct Consumer {
       } else {
         reduce_item(item, index == cluster_index, last);
       }
+      if (last) {
+        return;
+      }
       if (needs_activations(item, next)) {
         ptx::named_barrier_sync(kConsumerBarrier, T::kConsumers);  // everybody is done with the old
         load_activations(next);
       }
       half ^= 1;
+      if (thread < blocks) {
+        arena.weight_scales[half * blocks + thread] = scale;
+      }
+      ptx::named_barrier_sync(kConsumerBarrier, T::kConsumers);
+      index += params.num_clusters;
       item = next;
     }
   }
-};
 
-/// By one warp; a lane per barrier.
-template <class T>
-__device__ __forceinline__ void prepare_barriers(const Arena<T>& arena, int shift) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  if (lane < kMaxRingStages) {
-    ptx::barrier_init(arena.full + lane, 1);
-  } else if (lane < 2 * kMaxRingStages) {
-    ptx::barrier_init(arena.full + lane, T::kConsumerWarps);  // `empty` follows `full`
-  } else if (lane == 2 * kMaxRingStages) {
-    ptx::barrier_init(arena.reduced, 1);
-    ptx::barrier_init(arena.drained, 1U << shift);
+  /// The barriers that the producer does not need for its first requests, by one thread of the last
+  /// warp; then every warp tells the cluster that it runs, and waits for all others.
+  __device__ void prepare_barriers() const {
+    if (thread == T::kConsumers - 32) {
+      for (int i = 0; i < stages; ++i) {
+        ptx::barrier_init(&arena.empty[i], T::kConsumerWarps);
+      }
+      if (shift > 0) {
+        ptx::barrier_init(arena.reduced, 1);
+        ptx::barrier_init(arena.drained, 1U << shift);
+      }
+      ptx::fence_barrier_init();
+    }
+    if (shift > 0) {
+      __syncwarp();
+      ptx::cluster_arrive_relaxed();
+      ptx::cluster_wait();
+    }
   }
-  ptx::fence_barrier_init();
-  __syncwarp();
-}
+};
 
 template <int kTokens, int kRowTiles>
 __device__ void run_block(const LinearDeviceParams& params,
@@ -431,15 +439,18 @@ __device__ void run_block(const LinearDeviceParams& params,
   const int rank = static_cast<int>(blockIdx.x) & ((1 << shift) - 1);
   const int cluster_index = static_cast<int>(blockIdx.x) >> shift;
   if (threadIdx.x >= T::kConsumers) {
-    // The copies start before the block has assembled.
-    prepare_barriers(arena, shift);
-    ptx::named_barrier_arrive(kReadyBarrier, T::kThreads);
+    const bool produces = threadIdx.x == T::kConsumers;
+    Producer<T, kTokens, kRowTiles> producer(params, x_maps, arena, cluster_index, rank);
+    if (produces) {
+      producer.first_ring();
+    }
+    __syncwarp();
     if (shift > 0) {
       ptx::cluster_arrive_relaxed();
     }
-    if (threadIdx.x == T::kConsumers) {
-      Producer<T, kTokens, kRowTiles> producer(params, x_maps, arena, cluster_index, rank);
-      producer.run();
+    ptx::named_barrier_sync(kReadyBarrier, T::kThreads);
+    if (produces) {
+      producer.rest();
     }
     __syncwarp();
     if (shift > 0) {
@@ -448,9 +459,6 @@ __device__ void run_block(const LinearDeviceParams& params,
   } else {
     if (threadIdx.x == 0) {
       ptx::release_successor();
-    }
-    if (shift > 0) {
-      ptx::cluster_arrive_relaxed();
     }
     Consumer<T, kTokens, kRowTiles> consumer{params, arena, rank};
     consumer.run(cluster_index);

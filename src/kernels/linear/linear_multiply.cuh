@@ -11,6 +11,20 @@
 
 namespace baleen::kernels::linear_body {
 
+/// The low word of a tile's descriptor, known to be the same in all lanes of a warp: then the
+/// compiler steps through a tile in uniform registers, instead of moving four words per
+/// instruction.
+__device__ __forceinline__ uint32_t uniform_descriptor(const uint8_t* tile) {
+  const auto low = static_cast<uint32_t>(ptx::k_major_descriptor(tile));
+  return __shfl_sync(0xFFFFFFFFU, low, 0);
+}
+
+/// The descriptor `bytes` further on (a multiple of 16, inside shared memory).
+__device__ __forceinline__ uint64_t descriptor_at(uint32_t low, int bytes) {
+  constexpr uint64_t kHigh = (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32);
+  return kHigh | (low + static_cast<uint32_t>(bytes >> 4));
+}
+
 /// `kBlocks` blocks of 128 inputs in FP8, the first kFirst of them at `weights`, the others at
 /// `more_weights` (another ring stage). Their chains of four instructions are independent and take
 /// turns: a chain alone waits for itself.
@@ -22,21 +36,19 @@ __device__ __forceinline__ void multiply_e4m3(float (&acc)[kTokens / 2],
                                               const float* weight_scales,
                                               const float* x_scales) {
   float part[kBlocks][kTokens / 2] = {};
-  const uint64_t a = ptx::k_major_descriptor(weights);
-  const uint64_t more_a = ptx::k_major_descriptor(more_weights);
-  const uint64_t b = ptx::k_major_descriptor(x);
+  const uint32_t a = uniform_descriptor(weights);
+  const uint32_t more_a = kBlocks > kFirst ? uniform_descriptor(more_weights) : a;
+  const uint32_t b = uniform_descriptor(x);
   ptx::wgmma_fence();
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
-      const uint64_t tile = block < kFirst
-                                ? ptx::advance_descriptor(a, block * kTileBytes)
-                                : ptx::advance_descriptor(more_a, (block - kFirst) * kTileBytes);
       ptx::Wgmma<ptx::E4m3, kTokens>::shared(
           part[block],
-          ptx::advance_descriptor(tile, 32 * k),
-          ptx::advance_descriptor(b, block * kTokens * kTileRowBytes + 32 * k),
+          block < kFirst ? descriptor_at(a, block * kTileBytes + 32 * k)
+                         : descriptor_at(more_a, (block - kFirst) * kTileBytes + 32 * k),
+          descriptor_at(b, block * kTokens * kTileRowBytes + 32 * k),
           k > 0);
     }
   }
@@ -75,8 +87,8 @@ __device__ __forceinline__ void start_bf16(float (&acc)[kTokens / 2],
                                            const uint8_t* weights,
                                            const uint8_t* x,
                                            bool accumulate) {
-  const uint64_t a = ptx::k_major_descriptor(weights);
-  const uint64_t b = ptx::k_major_descriptor(x);
+  const uint32_t a = uniform_descriptor(weights);
+  const uint32_t b = uniform_descriptor(x);
   ptx::wgmma_fence();
 #pragma unroll
   for (int chunk = 0; chunk < kChunks; ++chunk) {
@@ -84,8 +96,8 @@ __device__ __forceinline__ void start_bf16(float (&acc)[kTokens / 2],
     for (int k = 0; k < 4; ++k) {
       ptx::Wgmma<ptx::Bf16, kTokens>::shared(
           acc,
-          ptx::advance_descriptor(a, chunk * kTileBytes + 32 * k),
-          ptx::advance_descriptor(b, chunk * kTokens * kTileRowBytes + 32 * k),
+          descriptor_at(a, chunk * kTileBytes + 32 * k),
+          descriptor_at(b, chunk * kTokens * kTileRowBytes + 32 * k),
           (accumulate || chunk > 0 || k > 0) ? 1 : 0);
     }
   }
@@ -117,7 +129,7 @@ __device__ __forceinline__ void multiply_converted(float (&acc)[kTokens / 2],
   float part[kTokens / 2] = {};
   uint32_t a[8][4];
   const uint4* codes = reinterpret_cast<const uint4*>(weights + warp * 2048) + lane;
-  const uint64_t b = ptx::k_major_descriptor(x);
+  const uint32_t b = uniform_descriptor(x);
 #pragma unroll
   for (int pair = 0; pair < 4; ++pair) {
     const uint4 four = codes[pair * 32];
@@ -130,10 +142,7 @@ __device__ __forceinline__ void multiply_converted(float (&acc)[kTokens / 2],
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
     ptx::Wgmma<ptx::Bf16, kTokens>::registers(
-        part,
-        a[k],
-        ptx::advance_descriptor(b, (k / 4) * kTokens * kTileRowBytes + 32 * (k % 4)),
-        k > 0);
+        part, a[k], descriptor_at(b, (k / 4) * kTokens * kTileRowBytes + 32 * (k % 4)), k > 0);
   }
   ptx::wgmma_commit();
   ptx::wgmma_wait<0>();

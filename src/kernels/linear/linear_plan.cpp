@@ -5,9 +5,11 @@
 namespace baleen::kernels {
 namespace {
 
-constexpr int32_t kFullCard = 120;           // blocks that count as filling the card
-constexpr int32_t kMostBlocks = 256;         // two per multiprocessor
-constexpr int32_t kHalfShared = 112 * 1024;  // leaves room for the successor's blocks
+constexpr int32_t kFullCard = 120;    // blocks that count as filling the card
+constexpr int32_t kMostBlocks = 256;  // two per multiprocessor
+constexpr int32_t kMultiprocessors = 132;
+constexpr int32_t kThirdShared = 75 * 1024;
+constexpr int32_t kHalfShared = 112 * 1024;
 constexpr int32_t kMostShared = 226 * 1024;
 constexpr int32_t kMostResidentX = 128 * 1024;
 constexpr int32_t kStreamedTile = 32;
@@ -156,7 +158,12 @@ LinearPlan plan_linear(const LinearParams& params, int32_t row_tiles) {
                         reduction_bytes(chosen.cluster, chosen.token_tile, row_tiles) +
                         scale_bytes(chosen.scale_blocks, chosen.token_tile) + kBarrierBytes;
   const int32_t stage_bytes = ring_stage_bytes(chosen.token_tile);
-  const int32_t budget = fixed + 3 * stage_bytes <= kHalfShared ? kHalfShared : kMostShared;
+  // Room for a block of the successor beside one block of this launch, or beside two of them.
+  const int32_t share =
+      chosen.num_clusters * chosen.cluster > kMultiprocessors ? kThirdShared : kHalfShared;
+  const int32_t budget = fixed + 3 * stage_bytes <= share         ? share
+                         : fixed + 3 * stage_bytes <= kHalfShared ? kHalfShared
+                                                                  : kMostShared;
   const int32_t wanted = params.tuning.stages != 0
                              ? params.tuning.stages
                              : std::min(most_work, (budget - fixed) / stage_bytes);

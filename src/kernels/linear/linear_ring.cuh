@@ -89,9 +89,9 @@ __device__ __forceinline__ int x_chunks_per_tile(WeightFormat format) {
   return format == WeightFormat::kE4m3AsBf16 ? 2 : 1;
 }
 
-/// Feeds the ring, one thread. Where x is resident it needs nothing of the
-/// predecessor and runs as far ahead as the ring allows; otherwise the first
-/// ring's weights come before the wait, x after.
+/// Feeds the ring, one thread. The first ring's weights are requested at once, each as soon as its
+/// own barrier is ready (preparing them all first would cost half a microsecond). Where x goes
+/// through the ring, it follows when the predecessor has ended.
 template <class T, int kTokens, int kRowTiles>
 class Producer {
  public:
@@ -107,64 +107,53 @@ class Producer {
         rank_(rank),
         stages_(params.stages) {}
 
-  __device__ void run() {
-    if constexpr (T::kResident) {
-      walk<true, false>(0, 1 << 30);
-    } else {
-      walk<true, false>(0, stages_);
+  __device__ void first_ring() {
+    walk<Pass::kFirstWeights>();
+    if constexpr (!T::kResident) {
       ptx::wait_for_predecessor();
-      walk<false, true>(0, stages_);
-      walk<true, true>(stages_, 1 << 30);
+      walk<Pass::kFirstX>();
     }
   }
+  /// When the consumers have prepared the `empty` barriers.
+  __device__ void rest() { walk<Pass::kRest>(); }
 
  private:
-  /// Visits stages `begin` to `end` of this block in order.
-  template <bool kWeights, bool kX>
-  __device__ void walk(int begin, int end) {
+  enum class Pass { kFirstWeights, kFirstX, kRest };
+
+  /// Visits this block's stages in order and requests what the pass asks for.
+  template <Pass kPass>
+  __device__ __forceinline__ void walk() {
     int slot = 0;
-    uint32_t parity = 1;  // of a fresh barrier: the first round passes
+    uint32_t parity = 1;  // of `empty` in the first round
     int visited = 0;
-    for (int index = cluster_; index < params_.num_items && visited < end;
-         index += params_.num_clusters) {
+    for (int index = cluster_; index < params_.num_items; index += params_.num_clusters) {
       const Item item = find_item(params_, index);
       const LinearDeviceTask& task = params_.tasks[item.task];
       const int64_t row_bytes = static_cast<int64_t>(task.tiles_per_row) * kTileBytes;
       const int tiles_per_leaf = task.tiles_per_leaf;
       const int leaves = task.leaves_per_block;
-      const int chunks_per_tile = x_chunks_per_tile(task.format);
       int tile = rank_ * leaves * tiles_per_leaf;
       const uint8_t* source = task.weight +
                               static_cast<int64_t>(item.row_block) * kRowTiles * row_bytes +
                               static_cast<int64_t>(tile) * kTileBytes;
-      const int group = kX ? item.row_block / task.row_blocks_per_group : 0;
       for (int leaf = 0; leaf < leaves; ++leaf) {
         for (int left = tiles_per_leaf; left > 0; left -= T::kTilesPerStage) {
           const int tiles = min(left, T::kTilesPerStage);
           const uint32_t bytes = static_cast<uint32_t>(tiles) * kTileBytes;
-          if (visited >= begin && visited < end) {
-            ptx::Barrier* full = &arena_.full[slot];
-            if constexpr (kWeights) {
-              ptx::barrier_wait(&arena_.empty[slot], parity);
-              const int x_bytes =
-                  T::kResident ? 0 : chunks_per_tile * T::kTilesPerStage * T::kChunkBytes;
-              ptx::barrier_expect_bytes(full, kRowTiles * bytes + static_cast<uint32_t>(x_bytes));
-#pragma unroll
-              for (int part = 0; part < kRowTiles; ++part) {
-                ptx::bulk_load(arena_.weights(slot) + part * kTileBytes,
-                               source + part * row_bytes,
-                               bytes,
-                               full,
-                               ptx::kEvictFirst);
-              }
-            }
-            if constexpr (kX) {
-              ptx::tensor_load_3d(arena_.x(slot, 0),
-                                  &x_maps_[item.task],
-                                  0,
-                                  item.token_tile * kTokens,
-                                  group * task.x_chunks_per_group + tile * chunks_per_tile,
-                                  full);
+          if (kPass != Pass::kRest && visited == stages_) {
+            return;
+          }
+          if constexpr (kPass == Pass::kFirstWeights) {
+            ptx::barrier_init(&arena_.full[slot], 1);
+            ptx::fence_barrier_init();
+            request_weights(task, source, row_bytes, bytes, slot);
+          } else if constexpr (kPass == Pass::kFirstX) {
+            request_x(task, item, tile, slot);
+          } else if (visited >= stages_) {
+            ptx::barrier_wait(&arena_.empty[slot], parity);
+            request_weights(task, source, row_bytes, bytes, slot);
+            if constexpr (!T::kResident) {
+              request_x(task, item, tile, slot);
             }
           }
           source += bytes;
@@ -177,6 +166,38 @@ class Producer {
         }
       }
     }
+  }
+
+  __device__ __forceinline__ void request_weights(const LinearDeviceTask& task,
+                                                  const uint8_t* source,
+                                                  int64_t row_bytes,
+                                                  uint32_t bytes,
+                                                  int slot) const {
+    const int x_bytes =
+        T::kResident ? 0 : x_chunks_per_tile(task.format) * T::kTilesPerStage * T::kChunkBytes;
+    ptx::barrier_expect_bytes(&arena_.full[slot],
+                              kRowTiles * bytes + static_cast<uint32_t>(x_bytes));
+#pragma unroll
+    for (int part = 0; part < kRowTiles; ++part) {
+      ptx::bulk_load(arena_.weights(slot) + part * kTileBytes,
+                     source + part * row_bytes,
+                     bytes,
+                     &arena_.full[slot],
+                     ptx::kEvictFirst);
+    }
+  }
+
+  __device__ __forceinline__ void request_x(const LinearDeviceTask& task,
+                                            const Item& item,
+                                            int tile,
+                                            int slot) const {
+    const int group = item.row_block / task.row_blocks_per_group;
+    ptx::tensor_load_3d(arena_.x(slot, 0),
+                        &x_maps_[item.task],
+                        0,
+                        item.token_tile * kTokens,
+                        group * task.x_chunks_per_group + tile * x_chunks_per_tile(task.format),
+                        &arena_.full[slot]);
   }
 
   const LinearDeviceParams& params_;
