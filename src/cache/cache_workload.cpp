@@ -67,20 +67,45 @@ int CacheWorkload::admit(std::vector<int32_t> ids, const Admit& how) {
   return sequence;
 }
 
+/// The rows, cut to what their sequences have left to do, that get pages. If together they fit the
+/// budget, all must.
+std::vector<CacheWorkload::Work> CacheWorkload::with_room(const std::vector<Work>& rows) {
+  const PageBudget budget = cache_.budget();
+  std::vector<Work> planned;
+  int32_t pages = 0;
+  for (Work work : rows) {
+    const Running& s = sequences_.at(work.sequence);
+    if (s.computed < s.prompt) {
+      work.tokens = std::min(work.tokens, s.prompt - s.computed);
+      work.refused = 0;
+    }
+    if (work.tokens > 0) {
+      planned.push_back(work);
+      pages += cache_.pages_needed(s.lease, s.computed + work.tokens + work.refused);
+    }
+  }
+  const size_t num_planned = planned.size();
+  std::erase_if(planned, [&](const Work& work) {
+    Running& s = sequences_.at(work.sequence);
+    return !cache_.reserve(s.lease, s.computed + work.tokens + work.refused);
+  });
+  if (pages <= std::min(budget.full(), budget.swa()) && planned.size() < num_planned) {
+    budget_fault_ = "rows that fit the budget found no room";
+  }
+  return planned;
+}
+
 bool CacheWorkload::submit(const std::vector<Work>& rows) {
   PayloadModel::Step step;
   Result result;
   result.step = cache_.open_step();
-  for (const Work& work : rows) {
+  for (const Work& work : with_room(rows)) {
     Running& s = sequences_.at(work.sequence);
     const int32_t begin = s.computed;
     const bool prefill = begin < s.prompt;
-    const int32_t kept = prefill ? std::min(work.tokens, s.prompt - begin) : work.tokens;
-    const int32_t refused = prefill ? 0 : work.refused;
+    const int32_t kept = work.tokens;
+    const int32_t refused = work.refused;
     const int32_t end = begin + kept + refused;
-    if (kept <= 0 || !cache_.reserve(s.lease, end)) {
-      continue;
-    }
     extend(s, end + 1);
     PayloadModel::Row row;
     row.slot = s.lease.slot();
@@ -188,7 +213,10 @@ void CacheWorkload::run(int sequence, int32_t chunk, int32_t decode) {
 }
 
 std::string CacheWorkload::fault() const {
-  return !model_.fault().empty() ? model_.fault() : audit(cache_);
+  if (!model_.fault().empty()) {
+    return model_.fault();
+  }
+  return !budget_fault_.empty() ? budget_fault_ : audit(cache_);
 }
 
 }  // namespace baleen::cache

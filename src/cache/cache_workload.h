@@ -80,6 +80,7 @@ class CacheWorkload {
     std::vector<CacheTicket> jobs;
     std::vector<Work> rows;
   };
+  std::vector<Work> with_room(const std::vector<Work>& rows);
   void end(int sequence, bool keep);
 
   CacheGeometry geometry_;
@@ -92,6 +93,7 @@ class CacheWorkload {
   std::vector<CaptureJob> last_captures_;  // of the last submitted step
   std::vector<ResumeCopy> copies_;
   std::vector<RequestSlot> resets_;
+  std::string budget_fault_;
   int next_sequence_ = 0;
   uint64_t random_ = 88172645463325252ULL;
 };
