@@ -41,7 +41,7 @@ program: $(BUILD)/build.ninja  ## build the program alone: build/bin/baleen
 demo: program    ## serve models/abacus, ask it a question, show the streamed answer
 	@tools/demo
 
-goldens:         ## make the fixtures of tests/golden again, with the Hugging Face port
+goldens:         ## make the model fixtures of tests/golden again from their references
 	@tools/goldens/run
 
 format:          ## mend the layout of all C++ files
