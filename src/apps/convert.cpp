@@ -3,6 +3,7 @@
 
 #include "apps/commands.h"
 #include "apps/model_source.h"
+#include "apps/number_check.h"
 #include "apps/progress.h"
 #include "weights/quantize_checkpoint.h"
 
@@ -26,9 +27,11 @@ void run(const ConvertFlags& flags) {
   if (!flags.chat_profile.empty()) {
     options.chat_profile = flags.chat_profile;
   }
-  options.progress = progress_line("converting");
+  Progress progress(flags.target, "converted", true);
+  options.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
   const weights::ConvertReport report =
       weights::convert_checkpoint(flags.source, flags.target, options);
+  progress.finish();
   std::printf(
       "%s: %.3f GB in %zu file(s); parameters copied %lld, widened without loss %lld, "
       "re-encoded %lld (of these FP4 with loss %lld)\n",
@@ -53,7 +56,7 @@ void add_convert(CLI::App& app) {
       ->required()
       ->check(CLI::IsMember(format_names()));
   command->add_option("--max-shard-gb", flags->max_shard_gb, "Largest file, in 10^9 bytes")
-      ->check(CLI::PositiveNumber);
+      ->check(number_in(1e-6, 1e6));
   command->add_flag("--allow-lossy",
                     flags->allow_lossy,
                     "Requantise FP4 experts whose scales FP8 cannot hold, instead of stopping");

@@ -25,6 +25,7 @@ class ModelServer {
   /// See ApiServer::drain().
   bool drain() { return api_.drain(); }
   std::string url() const { return api_.url(); }
+  engine::Engine& engine() { return engine_; }
 
  private:
   server::ServerConfig config_;

@@ -1,10 +1,11 @@
 #include "apps/opened_model.h"
 
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "apps/load_progress.h"
+#include "apps/progress.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "model/forward.h"
@@ -15,19 +16,45 @@ namespace baleen::apps {
 
 void add_model_flags(CLI::App& command, OpenModelOptions& options) {
   command.add_option("model", options.folder, "Checkpoint folder")->required();
-  command.add_option("--numerics", options.numerics, "checkpoint, reference or plain");
-  command.add_option("--chat-profile",
-                     options.chat_profile,
-                     "v4, v4-0731 or v4.1 (default: as the checkpoint says)");
-  command.add_option(
-      "--max-context", options.max_context, "Tokens of one sequence; 0: as config.json says");
-  command.add_option("--max-running", options.max_running, "Requests that run at a time");
-  command.add_option("--max-queued", options.max_queued, "Requests that wait for their turn");
-  command.add_option("--max-step-tokens", options.max_step_tokens, "Tokens of one forward step");
-  command.add_option(
-      "--max-prefill-chunk", options.max_prefill_chunk, "Prompt tokens of one request in one step");
+  add_load_flags(command, options);
+  add_capacity_flags(command,
+                     options,
+                     {.context = "--max-context",
+                      .running = "--max-running",
+                      .queued = "--max-queued",
+                      .prefill_chunk = "--max-prefill-chunk"});
+}
+
+void add_load_flags(CLI::App& command, OpenModelOptions& options) {
+  command.add_option("--numerics", options.numerics, "Rounding of activations and caches")
+      ->check(CLI::IsMember({"checkpoint", "reference", "plain"}));
+  command
+      .add_option(
+          "--chat-profile", options.chat_profile, "Prompt format (default: as the checkpoint says)")
+      ->check(CLI::IsMember({"v4", "v4-0731", "v4.1"}));
   command.add_option("--threads", options.num_threads, "CPU threads of one operator")
       ->check(CLI::Range(1, 1024));
+}
+
+void add_capacity_flags(CLI::App& command,
+                        OpenModelOptions& options,
+                        const CapacityFlagNames& names) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  command
+      .add_option(
+          names.context, options.max_context, "Tokens of one sequence; 0: as config.json says")
+      ->check(CLI::Range(int64_t{0}, int64_t{kMost}));
+  command.add_option(names.running, options.max_running, "Requests that run at a time")
+      ->check(CLI::Range(1, kMost));
+  command.add_option(names.queued, options.max_queued, "Requests that wait for their turn")
+      ->check(CLI::Range(0, kMost));
+  command
+      .add_option(names.prefill_chunk,
+                  options.max_prefill_chunk,
+                  "Prompt tokens of one request in one step")
+      ->check(CLI::Range(1, kMost));
+  command.add_option("--max-step-tokens", options.max_step_tokens, "Tokens of one forward step")
+      ->check(CLI::Range(1, kMost));
 }
 
 OpenedModel open_model(const OpenModelOptions& options) {
@@ -49,7 +76,7 @@ OpenedModel open_model(const OpenModelOptions& options) {
                                   parsed.config.vocab_size));
   }
 
-  LoadProgress progress(out.name, options.show_progress);
+  Progress progress(out.name, "loaded", options.show_progress);
   model::ForwardConfig forward;
   forward.numerics = options.numerics;
   forward.max_context = options.max_context;

@@ -38,6 +38,19 @@ struct OpenModelOptions {
 /// The folder as positional argument and a flag for each option but show_progress.
 void add_model_flags(CLI::App& command, OpenModelOptions& options);
 
+/// The parts of these, for commands that name flags otherwise or do without some. Every value is
+/// held against its range when the command line is read, before anything is loaded.
+void add_load_flags(CLI::App& command, OpenModelOptions& options);
+struct CapacityFlagNames {
+  const char* context;
+  const char* running;
+  const char* queued;
+  const char* prefill_chunk;
+};
+void add_capacity_flags(CLI::App& command,
+                        OpenModelOptions& options,
+                        const CapacityFlagNames& names);
+
 struct OpenedModel {
   std::string name;  // the folder's last part
   std::unique_ptr<engine::Executor> executor;

@@ -1,11 +1,11 @@
-#include <cmath>
 #include <cstdio>
 #include <memory>
+#include <string>
 
 #include "apps/commands.h"
 #include "apps/model_source.h"
+#include "apps/number_check.h"
 #include "apps/plan_report.h"
-#include "base/error.h"
 #include "weights/json_text.h"
 
 namespace baleen::apps {
@@ -28,9 +28,6 @@ void run(const PlanFlags& flags) {
   request.cache_formats.index =
       flags.index == "fp4" ? cache::IndexFormat::kFp4 : cache::IndexFormat::kFp8;
   request.options.drafts = !flags.no_drafts && config.num_nextn_predict_layers > 0;
-  if (std::isnan(flags.memory_gib)) {  // passes the range check of the flag
-    throw ConfigError("--memory-gib must be a number");
-  }
   if (flags.memory_gib > 0) {
     request.memory_gib = flags.memory_gib;
   }
@@ -59,7 +56,7 @@ void add_plan(CLI::App& app) {
       ->add_option("--memory-gib",
                    flags->memory_gib,
                    "Memory of one rank for weights and cache, in GiB (0: do not fit a cache)")
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(number_in(0.0, 1e9));
   cache::CachePlanOptions& options = flags->request.options;
   command
       ->add_option(
@@ -67,12 +64,16 @@ void add_plan(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 30));
   command->add_option("--chunk-tokens", options.chunk_tokens, "Tokens of one prefill step")
       ->check(CLI::Range(1, 1 << 30));
-  command->add_option("--swa-full-tokens-ratio",
-                      options.swa_full_tokens_ratio,
-                      "Window pages kept per page of the compressed pools");
-  command->add_option("--checkpoint-memory-fraction",
-                      options.checkpoint_memory_fraction,
-                      "Share of the cache memory for resume points");
+  command
+      ->add_option("--swa-full-tokens-ratio",
+                   options.swa_full_tokens_ratio,
+                   "Window pages kept per page of the compressed pools")
+      ->check(number_in(0.0, 1.0));
+  command
+      ->add_option("--checkpoint-memory-fraction",
+                   options.checkpoint_memory_fraction,
+                   "Share of the cache memory for resume points")
+      ->check(number_in(0.0, 1.0));
   command->add_flag("--no-drafts", flags->no_drafts, "Without speculation: shorter rings");
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags] { run(*flags); });

@@ -41,6 +41,15 @@ std::vector<std::vector<int32_t>> read_sequences(const std::string& path) {
   if (error) {
     throw ConfigError(fmt::format("{}: not JSON: {}", path, error.message()));
   }
+  if (const auto* fields = document.if_object()) {
+    for (const auto& field : *fields) {
+      if (field.key() != "sequences") {
+        throw ConfigError(fmt::format("{}: unknown key \"{}\", expected sequences alone",
+                                      path,
+                                      std::string_view(field.key()).substr(0, 200)));
+      }
+    }
+  }
   std::vector<std::vector<int32_t>> sequences;
   try {
     for (const boost::json::value& list : document.at("sequences").as_array()) {

@@ -1,14 +1,14 @@
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 
-#include <fmt/format.h>
-
 #include "apps/commands.h"
 #include "apps/model_server.h"
-#include "base/error.h"
+#include "apps/number_check.h"
 #include "base/log.h"
+#include "http/server.h"
 #include "server/stop_signal.h"
 
 namespace baleen::apps {
@@ -24,15 +24,22 @@ struct ServeOptions {
 
 void serve(ServeOptions options) {
   log::Level level = log::Level::kInfo;
-  if (!log::parse_level(options.log_level, level)) {
-    throw ConfigError(fmt::format("--log-level is debug, info, warn, error or off, not \"{}\"",
-                                  options.log_level));
-  }
+  log::parse_level(options.log_level, level);
   log::set_level(level);
   server::StopSignal stop;
   options.server.http.max_body_bytes = options.max_body_mib << 20;
   options.server.drain_timeout =
       std::chrono::milliseconds(static_cast<int64_t>(options.drain_timeout_s * 1000.0));
+  // Settings and an address that cannot be had are refused before minutes of loading, not after
+  // them.
+  if (options.server.model_name.empty()) {
+    options.server.model_name =
+        std::filesystem::weakly_canonical(options.model.folder).filename().string();
+  }
+  options.server.validate();
+  {
+    const http::Server probe(options.server.http, {}, {});
+  }
   options.model.show_progress = level <= log::Level::kInfo;
   ModelServer server(open_model(options.model), options.model.folder.string(), options.server);
   server.start();
@@ -45,39 +52,37 @@ void serve(ServeOptions options) {
 void add_flags(CLI::App& command, ServeOptions& o) {
   command.add_option("model", o.model.folder, "Checkpoint folder")->required();
   command.add_option("--host", o.server.http.host, "Address to listen on");
-  command.add_option("--port", o.server.http.port, "Port to listen on; 0: any free one");
+  command.add_option("--port", o.server.http.port, "Port to listen on; 0: any free one")
+      ->check(CLI::Range(0, 65535));
   command.add_option("--served-model-name",
                      o.server.model_name,
                      "Name that requests use (default: the folder's name)");
   command.add_option("--api-key", o.server.api_key, "Bearer key that requests must carry");
-  command.add_option("--chat-profile",
-                     o.model.chat_profile,
-                     "v4, v4-0731 or v4.1 (default: as the checkpoint says)");
   command.add_option("--default-thinking",
                      o.server.default_thinking,
                      "Whether the model thinks where a request does not say");
-  command.add_option(
-      "--context-length", o.model.max_context, "Tokens of one sequence; 0: as config.json says");
-  command.add_option("--max-running-requests", o.model.max_running, "Requests that run at a time");
-  command.add_option(
-      "--max-queued-requests", o.model.max_queued, "Requests that wait; more get 429");
-  command.add_option("--chunked-prefill-size",
-                     o.model.max_prefill_chunk,
-                     "Prompt tokens of one request in one step");
-  command.add_option("--max-step-tokens", o.model.max_step_tokens, "Tokens of one forward step");
-  command.add_option("--numerics", o.model.numerics, "checkpoint, reference or plain");
-  command.add_option("--threads", o.model.num_threads, "CPU threads of one operator")
-      ->check(CLI::Range(1, 1024));
-  command.add_option("--io-threads", o.server.http.io_threads, "Threads that serve sockets");
-  command.add_option(
-      "--handler-threads", o.server.http.handler_threads, "Threads that read and encode requests");
+  add_load_flags(command, o.model);
+  add_capacity_flags(command,
+                     o.model,
+                     {.context = "--context-length",
+                      .running = "--max-running-requests",
+                      .queued = "--max-queued-requests",
+                      .prefill_chunk = "--chunked-prefill-size"});
+  command.add_option("--io-threads", o.server.http.io_threads, "Threads that serve sockets")
+      ->check(CLI::Range(1, 64));
+  command
+      .add_option("--handler-threads",
+                  o.server.http.handler_threads,
+                  "Threads that read and encode requests")
+      ->check(CLI::Range(1, 256));
   command.add_option("--max-body-mib", o.max_body_mib, "Largest request body, MiB")
       ->check(CLI::Range(1, 1 << 20));
   command
       .add_option(
           "--drain-timeout", o.drain_timeout_s, "Seconds that answers get to finish at the end")
-      ->check(CLI::Range(0.0, 86400.0));
-  command.add_option("--log-level", o.log_level, "debug, info, warn, error or off");
+      ->check(number_in(0.0, 86400.0));
+  command.add_option("--log-level", o.log_level, "Least important lines to log")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "apps/model_source.h"
+#include "apps/number_check.h"
 #include "apps/progress.h"
 
 namespace baleen::apps {
@@ -40,8 +41,10 @@ void run(const SynthFlags& flags) {
     options.tokenizer = flags.tokenizer;
   }
   options.num_threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  options.progress = progress_line("writing");
+  Progress progress(flags.folder, "wrote", true);
+  options.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
   weights::write_synthetic(flags.folder, config, options);
+  progress.finish();
   std::printf("%s: %lld layers, %lld experts, %s\n",
               flags.folder.c_str(),
               static_cast<long long>(config.num_hidden_layers),
@@ -59,15 +62,17 @@ void add_synth(CLI::App& app) {
   command->add_option("--config",
                       flags->config,
                       "flash, pro, flash-4layer, tiny, toy, or a config.json or its folder");
-  command->add_option("--layers", flags->num_layers, "Keep only the first layers (0: all)");
-  command->add_option("--experts", flags->num_experts, "Routed experts per layer (0: as config)");
+  command->add_option("--layers", flags->num_layers, "Keep only the first layers (0: all)")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--experts", flags->num_experts, "Routed experts per layer (0: as config)")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--format", flags->format, "fp4 is the published form: FP8 with FP4 experts")
       ->check(CLI::IsMember(format_names()));
   command->add_option("--fill", flags->fill, "random, or the toy values of the golden tests")
       ->check(CLI::IsMember({"random", "toy"}));
   command->add_option("--seed", flags->options.seed, "Seed of the random fill");
   command->add_option("--max-shard-gb", flags->max_shard_gb, "Largest file, in 10^9 bytes")
-      ->check(CLI::PositiveNumber);
+      ->check(number_in(1e-6, 1e6));
   command->add_option("--tokenizer", flags->tokenizer, "tokenizer.json (or its folder) to copy");
   command->add_option("--chat-profile", flags->options.chat_profile, "Prompt format it declares")
       ->check(CLI::IsMember({"v4", "v4-0731", "v4.1"}));

@@ -10,7 +10,7 @@ import pytest
 from conftest import ABACUS, BIN
 
 PROGRAM = BIN / "baleen"
-pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="needs the program")
+pytestmark = pytest.mark.usefixtures("program")
 IDS = [[1, 5, 3, 9, 2, 7, 8, 4, 6, 10, 11, 3, 5, 7, 2, 9, 30], [4]]
 
 
@@ -86,16 +86,41 @@ def test_plan_counts_the_written_weights(published):
     assert {kind: row["tensors"] for kind, row in weights.items()} == stored
 
 
+# Least values of the flags that count something.
+COUNTS = {
+    "serve": {"--threads": 1, "--port": 0, "--context-length": 0, "--max-running-requests": 1,
+              "--max-queued-requests": 0, "--chunked-prefill-size": 1, "--max-step-tokens": 1, "--io-threads": 1,
+              "--handler-threads": 1, "--max-body-mib": 1},
+    "chat": {"--threads": 1},
+    "generate": {"--threads": 1, "--max-context": 0, "--max-running": 1, "--max-queued": 0,
+                 "--max-prefill-chunk": 1, "--max-step-tokens": 1},
+    "bench": {"--threads": 1, "--streams": 1, "--prompt-tokens": 1, "--new-tokens": 2, "--repeats": 1},
+}
+FRACTIONS = [(["plan"], "--swa-full-tokens-ratio"), (["plan"], "--checkpoint-memory-fraction"),
+             (["plan"], "--memory-gib"), (["serve", "nowhere"], "--drain-timeout"),
+             (["synth", "nowhere"], "--max-shard-gb"),
+             (["convert", "nowhere", "target", "--format", "bf16"], "--max-shard-gb")]
+
+
 @pytest.mark.parametrize("arguments, named", [
     ([], "subcommand"),
     (["serve"], "model"),
     (["serve", "nowhere"], "nowhere"),
     (["serve", "nowhere", "--threads", 0], "--threads"),
-    (["serve", "nowhere", "--port", "x"], "--port"),
+    *[([command, "nowhere", flag, value], flag)
+      for command, flags in COUNTS.items() for flag, low in flags.items() for value in (low - 1,)],
+    *[([*command, flag, value], flag) for command, flag in FRACTIONS for value in (-0.1, "nan")],
+    *[(["serve", "nowhere", "--port", value], "--port") for value in (65536, "x", "nan", "")],
+    *[(["plan", "--memory-gib", value], "--memory-gib") for value in ("inf", "1e12", "x", "")],
+    (["serve", "nowhere", "--host", ""], "host"),
+    (["serve", "nowhere", "--host", "no.such.host.invalid"], "no.such.host.invalid"),
+    (["serve", "nowhere", "--api-key", "a b"], "api-key"),
+    (["serve", "nowhere", "--log-level", "loud"], "--log-level"),
+    *[([command, "nowhere", "--numerics", "exact"], "--numerics") for command in COUNTS],
+    *[([command, "nowhere", "--chat-profile", "v3"], "--chat-profile") for command in COUNTS],
     (["generate", "nowhere", "--prompt", "x", "--thinking"], "--thinking"),
     (["plan", "--config", "nowhere"], "nowhere"),
     (["plan", "--ranks", 0], "--ranks"),
-    (["plan", "--memory-gib", "nan"], "--memory-gib"),
     (["plan", "--chunk-tokens", 0], "--chunk-tokens"),
     (["version", "surplus"], "surplus"),
 ])
@@ -104,7 +129,8 @@ def test_bad_command_line_ends_with_one_line_and_code_1(arguments, named):
 
 
 @pytest.mark.parametrize("text, named", [
-    ("", "not JSON"), ("{}", "sequences"), ('{"sequences": [["a"]]}', "integers"),
+    ("", "not JSON"), ("{}", "sequences"), ('{"sequences": [[1]], "temperature": 1}', "temperature"),
+    ('{"sequence": [[1]]}', "sequence"), ("[[1]]", "sequences"), ('{"sequences": [["a"]]}', "integers"),
     ('{"sequences": [[1, 999999999]]}', "999999999")])
 def test_score_refuses_bad_input_and_leaves_no_output(published, tmp_path, text, named):
     file = tmp_path / "ids.json"

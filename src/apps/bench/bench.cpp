@@ -1,23 +1,24 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "apps/bench/process_figures.h"
 #include "apps/bench/stream_timing.h"
 #include "apps/commands.h"
-#include "apps/opened_model.h"
+#include "apps/model_server.h"
 #include "apps/source_commit.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/metrics.h"
 #include "engine/engine.h"
+#include "http/client.h"
 
 namespace baleen::apps {
 namespace {
@@ -36,17 +37,19 @@ struct BenchRow {
   StreamTiming timing;  // medians over the repeats
 };
 
-/// Megabytes of a field of /proc/self/status, 0 where there is none.
-double memory_mb(const std::string& field) {
-  std::ifstream status("/proc/self/status");
-  std::string line;
-  while (std::getline(status, line)) {
-    if (line.starts_with(field + ":")) {
-      return std::stod(line.substr(field.size() + 1)) * 1024.0 / 1e6;
-    }
-  }
-  return 0.0;
-}
+/// What is measured once, apart from the rows.
+struct BenchRun {
+  std::string model;
+  std::string numerics;
+  double load_s = 0.0;
+  double start_s = 0.0;  // from the start of the process until the server has answered a request
+  double file_mb = 0.0;
+  double loaded_mb = 0.0;  // resident after loading
+};
+
+constexpr std::string_view kCsvHeader =
+    "model,commit,date,numerics,threads,streams,prompt_tokens,new_tokens,repeats,first_token_ms,"
+    "stream_tok_per_s,total_tok_per_s,load_s,start_s,resident_mb,peak_mb";
 
 BenchRow measure(engine::Engine& engine, StreamLoad load, int32_t repeats, uint64_t& round) {
   std::vector<double> first_token;
@@ -66,23 +69,20 @@ BenchRow measure(engine::Engine& engine, StreamLoad load, int32_t repeats, uint6
 }
 
 void write_csv(const BenchOptions& options,
-               const OpenedModel& model,
-               const std::string& numerics,
+               const BenchRun& run,
                const std::vector<BenchRow>& rows) {
-  const bool is_new = !std::filesystem::exists(options.csv);
   std::ofstream file(options.csv, std::ios::app);
-  if (is_new) {
-    file << "model,commit,date,numerics,threads,streams,prompt_tokens,new_tokens,repeats,"
-            "first_token_ms,stream_tok_per_s,total_tok_per_s,load_s,resident_mb,peak_mb\n";
+  if (file.tellp() == 0) {
+    file << kCsvHeader << "\n";
   }
   const std::time_t now = std::time(nullptr);
   for (const BenchRow& row : rows) {
     file << fmt::format(
-        "{},{},{:%Y-%m-%d},{},{},{},{},{},{},{:.2f},{:.1f},{:.1f},{:.3f},{:.0f},{:.0f}\n",
-        model.name,
+        "{},{},{:%Y-%m-%d},{},{},{},{},{},{},{:.2f},{:.1f},{:.1f},{:.3f},{:.2f},{:.0f},{:.0f}\n",
+        run.model,
         kSourceCommit,
         fmt::gmtime(now),
-        numerics,
+        run.numerics,
         options.model.num_threads,
         row.num_streams,
         options.num_prompt_tokens,
@@ -91,39 +91,67 @@ void write_csv(const BenchOptions& options,
         1e3 * row.timing.first_token_s,
         row.timing.decode_tokens_per_s,
         row.timing.total_tokens_per_s,
-        model.load_seconds,
-        memory_mb("VmRSS"),
-        memory_mb("VmHWM"));
+        run.load_s,
+        run.start_s,
+        process_memory_mb("VmRSS"),
+        process_memory_mb("VmHWM"));
   }
+  file.flush();
   if (!file) {
     throw SystemError(fmt::format("cannot write {}", options.csv));
   }
 }
 
-void bench(BenchOptions options) {
-  if (options.repeats < 1 || options.num_new_tokens < 2 || options.num_prompt_tokens < 1) {
-    throw ConfigError("--repeats and --prompt-tokens are at least 1, --new-tokens at least 2");
+/// Rows of two layouts in one file would lie about their columns.
+void check_csv(const std::string& path) {
+  std::ifstream file(path);
+  std::string header;
+  if (std::getline(file, header) && header != kCsvHeader) {
+    throw ConfigError(fmt::format("{} has other columns; give a new file", path));
   }
+}
+
+/// The age of the process when the server has answered for the first time.
+double wait_for_answer(const std::string& url) {
+  http::Client client(url, {});
+  const Result<http::Response> answer = client.get("/health");
+  if (!answer.ok() || answer->status != 200) {
+    throw Error(
+        fmt::format("{}/health: {}", url, answer.ok() ? answer->body : answer.status().message));
+  }
+  return process_age_s();
+}
+
+void bench(BenchOptions options) {
   log::set_level(log::Level::kWarn);
   for (const int32_t streams : options.streams) {
-    if (streams < 1) {
-      throw ConfigError("--streams are at least 1");
-    }
     options.model.max_running = std::max(options.model.max_running, streams);
   }
+  if (!options.csv.empty()) {
+    check_csv(options.csv);
+  }
+  BenchRun run;
   OpenedModel model = open_model(options.model);
-  const double loaded_mb = memory_mb("VmRSS");
-  MetricRegistry metrics;
-  engine::Engine engine(model.engine_config, std::move(model.executor), model.tokenizer, metrics);
-  engine.start();
+  run.model = model.name;
+  run.load_s = model.load_seconds;
+  run.file_mb = static_cast<double>(model.file_bytes) / 1e6;
+  run.loaded_mb = process_memory_mb("VmRSS");
+  server::ServerConfig config;
+  config.http.port = 0;
+  config.drain_timeout = std::chrono::milliseconds(0);
+  ModelServer server(std::move(model), options.model.folder.string(), config);
+  server.start();
+  run.start_s = wait_for_answer(server.url());
+  engine::Engine& engine = server.engine();
+  run.numerics = engine.executor_info().numerics;
   StreamLoad load;
   load.num_prompt_tokens = options.num_prompt_tokens;
   load.num_new_tokens = options.num_new_tokens;
   load.vocab_size = engine.stats().capacity.vocab_size;
   fmt::print("{} at {}, numerics {}, {} threads; {} prompt and {} new tokens, median of {}\n",
-             model.name,
+             run.model,
              kSourceCommit,
-             engine.executor_info().numerics,
+             run.numerics,
              options.model.num_threads,
              options.num_prompt_tokens,
              options.num_new_tokens,
@@ -146,33 +174,39 @@ void bench(BenchOptions options) {
                timing.total_tokens_per_s);
     std::fflush(stdout);
   }
-  const std::string numerics = engine.executor_info().numerics;
-  engine.stop();
+  server.drain();
   fmt::print(
-      "load {:.2f} s ({:.1f} MB), resident {:.0f} MB after load, {:.0f} MB now, peak {:.0f} MB\n",
-      model.load_seconds,
-      static_cast<double>(model.file_bytes) / 1e6,
-      loaded_mb,
-      memory_mb("VmRSS"),
-      memory_mb("VmHWM"));
+      "server start {:.2f} s, of it load {:.2f} s ({:.1f} MB); resident {:.0f} MB after load, "
+      "{:.0f} MB now, peak {:.0f} MB\n",
+      run.start_s,
+      run.load_s,
+      run.file_mb,
+      run.loaded_mb,
+      process_memory_mb("VmRSS"),
+      process_memory_mb("VmHWM"));
   if (!options.csv.empty()) {
-    write_csv(options, model, numerics, rows);
+    write_csv(options, run, rows);
   }
 }
 
 }  // namespace
 
 void add_bench(CLI::App& app) {
+  constexpr int32_t kMost = 1 << 30;
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command =
       app.add_subcommand("bench", "Measure latency, speed, load time and memory of a model");
   add_model_flags(*command, options->model);
   command->add_option("--streams", options->streams, "Requests at a time, one row each")
-      ->delimiter(',');
-  command->add_option("--prompt-tokens", options->num_prompt_tokens, "Tokens of each prompt");
-  command->add_option("--new-tokens", options->num_new_tokens, "Tokens of each answer");
-  command->add_option(
-      "--repeats", options->repeats, "Runs behind each median, after one to warm up");
+      ->delimiter(',')
+      ->check(CLI::Range(1, kMost));
+  command->add_option("--prompt-tokens", options->num_prompt_tokens, "Tokens of each prompt")
+      ->check(CLI::Range(1, kMost));
+  command->add_option("--new-tokens", options->num_new_tokens, "Tokens of each answer")
+      ->check(CLI::Range(2, kMost));
+  command
+      ->add_option("--repeats", options->repeats, "Runs behind each median, after one to warm up")
+      ->check(CLI::Range(1, kMost));
   command->add_option("--csv", options->csv, "File to append the rows to");
   command->callback([options] { bench(*options); });
 }

@@ -148,9 +148,7 @@ void add_chat(CLI::App& app) {
   command->add_option("--api-key", options->api_key, "Key for --url");
   command->add_option("--system", options->system, "System message");
   command->add_flag("--thinking", options->thinking, "Start with thinking on");
-  command->add_option("--chat-profile", options->model.chat_profile, "v4, v4-0731 or v4.1");
-  command->add_option("--numerics", options->model.numerics, "checkpoint, reference or plain");
-  command->add_option("--threads", options->model.num_threads, "CPU threads of one operator");
+  add_load_flags(*command, options->model);
   command->callback([options] { chat(*options); });
 }
 
