@@ -28,6 +28,7 @@
 #include "kernels/ptx/mbarrier.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/push_to_peer.cuh"
+#include "kernels/ptx/read_only_load.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/sinkhorn/sinkhorn.cuh"
 
@@ -65,6 +66,7 @@ struct Shared {
   alignas(16) float u_square_in[kTokens][kCluster];
   float square_part[kTokens][kBlocks];
   alignas(16) float base[kHcRows];
+  float scale[3];
   ptx::Barrier constants_full;
   ptx::Barrier fn_full[kRowGroups];
   ptx::Barrier first;   // dots and square sums of x have arrived
@@ -135,7 +137,14 @@ __global__ void __launch_bounds__(kThreads, 1)
         static_cast<uint32_t>(count * kCluster * 20 + (owner ? kCluster * kMixFours * 16 : 0)));
     ptx::barrier_expect_bytes(&s.second, static_cast<uint32_t>(count * kCluster * 4));
   };
-  const bool requester = thread == kThreads - 32;
+  // Twelve bytes are no bulk copy: requested here, put down after the streams' inputs have come.
+  const int scale_index = thread - (kThreads - 32);
+  const bool has_scale = scale_index >= 0 && scale_index < (p.rows == kHcRows ? 3 : 1);
+  float scale = 0.0F;
+  if (has_scale) {
+    scale = ptx::load_static_one(p.scale + scale_index);
+  }
+  const bool requester = scale_index == 0;
   if (requester) {
     ptx::barrier_init(&s.constants_full, 1);
     for (int g = 0; g < kRowGroups; ++g) {
@@ -243,6 +252,9 @@ __global__ void __launch_bounds__(kThreads, 1)
         }
       }
     }
+    if (has_scale && !begun) {
+      s.scale[scale_index] = scale;
+    }
     __syncthreads();
 
     // 24 dots per token: a warp has eight rows of fn and 64 columns of the four streams.
@@ -317,8 +329,6 @@ __global__ void __launch_bounds__(kThreads, 1)
       return inverse_rms(tree_sum<kCluster>(squares), kHcStreams * kWidth, p.rms_norm_eps);
     };
     if (warp == kSinkhornWarp && p.rows == kHcRows && rank < count) {
-      const float post_scale = __ldg(p.scale + 1);
-      const float comb_scale = __ldg(p.scale + 2);
       ptx::barrier_wait(&s.constants_full, 0);
       ptx::barrier_wait_cluster(&s.first, parity);
       const int t = rank;
@@ -329,15 +339,15 @@ __global__ void __launch_bounds__(kThreads, 1)
         parts[c] = reinterpret_cast<const float*>(&s.mix_in[c][0])[row];
       }
       const float m = __fmul_rn(tree_sum<kCluster>(parts), inverse_rms_of(t));
-      const float z =
-          __fmaf_rn(m, row < kHcStreams ? post_scale : comb_scale, s.base[kHcHeadRows + row]);
+      const float z = __fmaf_rn(m, s.scale[row < kHcStreams ? 1 : 2], s.base[kHcHeadRows + row]);
       const int64_t token = first_token + t;
+      const float weight = sinkhorn4_softmax_lane(z, p.hc_eps);
       float comb[16];
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
-        comb[i] = __shfl_sync(kWholeWarp, z, kHcStreams + i);
+        comb[i] = __shfl_sync(kWholeWarp, weight, kHcStreams + i);
       }
-      sinkhorn4(comb, p.hc_eps, p.sinkhorn_iters);
+      sinkhorn4_iterate(comb, p.hc_eps, p.sinkhorn_iters);
       if (lane == 0) {
         auto* out = reinterpret_cast<float4*>(p.comb_out + token * 16);
 #pragma unroll
@@ -365,8 +375,8 @@ __global__ void __launch_bounds__(kThreads, 1)
         }
       }
       const int j = lane % kHcStreams;
-      const float pre_scale = __ldg(p.scale);
       ptx::barrier_wait(&s.constants_full, 0);
+      const float pre_scale = s.scale[0];
       const float pre_base = s.base[j];
       ptx::barrier_wait_cluster(&s.first, parity);
       float parts[kCluster];

@@ -16,4 +16,11 @@ __device__ __forceinline__ float4 load_static(const float* global) {
   return value;
 }
 
+/// One float, 4-byte aligned.
+__device__ __forceinline__ float load_static_one(const float* global) {
+  float value;
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(value) : "l"(global));
+  return value;
+}
+
 }  // namespace baleen::kernels::ptx

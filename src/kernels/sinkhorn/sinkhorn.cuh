@@ -8,12 +8,11 @@
 //
 // The matrix stays C = diag(r) K diag(s), K the row softmax plus eps, so a step is four dots and
 // four reciprocals: dividing row j by (its sum + eps) makes r_j = 1 / ((K s)_j + eps / r_j), and 1
-// / r_j is the divisor of the step before. The reciprocal unit is the slow part of a step. Once no
-// line sum is more than 2^-9 from one, which the iteration only ever improves, r_j is refined from
-// its old value instead: r (1 + e + e^2) with e = 1 - divisor r, error e^3. Absolute error against
-// the exact result < 1e-6. Oracle: sinkhorn_oracle.h.
-
-#include "kernels/ptx/fast_reciprocal.cuh"
+// / r_j is the divisor of the step before. A reciprocal is refined by r (1 + e + e^2) with e = 1 -
+// divisor r, which leaves an error of e^3: twice from a guess within an eighth (the reciprocal unit
+// would take longer), and once from its old value when no line sum is more than 2^-9 from one,
+// which the iteration only ever improves. Absolute error against the exact result < 1e-6. Oracle:
+// sinkhorn_oracle.h.
 
 namespace baleen::kernels {
 
@@ -35,24 +34,24 @@ __device__ __forceinline__ void sinkhorn4_divisors(const float (&k)[16],
   }
 }
 
-/// scale_i = 1 / divisor_i. Two divisors share a reciprocal: the unit is a quarter as wide as the
-/// others.
-__device__ __forceinline__ void sinkhorn4_invert(const float (&divisor)[4], float (&scale)[4]) {
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const float both = ptx::fast_reciprocal(__fmul_rn(divisor[i], divisor[i + 1]));
-    scale[i] = __fmul_rn(both, divisor[i + 1]);
-    scale[i + 1] = __fmul_rn(both, divisor[i]);
-  }
-}
-
-/// The same from the scale of the step before.
+/// scale_i = 1 / divisor_i from an approximation.
 __device__ __forceinline__ void sinkhorn4_refine(const float (&divisor)[4], float (&scale)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float rest = __fmaf_rn(-divisor[i], scale[i], 1.0F);
     scale[i] = __fmaf_rn(scale[i], __fmaf_rn(rest, rest, rest), scale[i]);
   }
+}
+
+/// scale_i = 1 / divisor_i, of positive normal divisors. The difference of the bits is linear in
+/// the logarithm, piece by piece: within an eighth of the reciprocal.
+__device__ __forceinline__ void sinkhorn4_invert(const float (&divisor)[4], float (&scale)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    scale[i] = __uint_as_float(0x7EF311C7U - __float_as_uint(divisor[i]));
+  }
+  sinkhorn4_refine(divisor, scale);
+  sinkhorn4_refine(divisor, scale);
 }
 
 /// Largest |1 - divisor_i * scale_i|.
@@ -66,22 +65,8 @@ __device__ __forceinline__ float sinkhorn4_distance(const float (&divisor)[4],
   return fmaxf(fmaxf(rest[0], rest[1]), fmaxf(rest[2], rest[3]));
 }
 
-__device__ __forceinline__ void sinkhorn4(float (&c)[16], float eps, int iters) {
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const float maximum = fmaxf(fmaxf(c[4 * j], c[4 * j + 1]), fmaxf(c[4 * j + 2], c[4 * j + 3]));
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      c[4 * j + k] = expf(c[4 * j + k] - maximum);
-    }
-    const float sum =
-        __fadd_rn(__fadd_rn(c[4 * j], c[4 * j + 1]), __fadd_rn(c[4 * j + 2], c[4 * j + 3]));
-    const float inverse = ptx::fast_reciprocal(sum);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      c[4 * j + k] = __fmaf_rn(c[4 * j + k], inverse, eps);
-    }
-  }
+/// k: the row softmax plus eps, in; comb, out.
+__device__ __forceinline__ void sinkhorn4_iterate(float (&c)[16], float eps, int iters) {
   float row[4] = {1.0F, 1.0F, 1.0F, 1.0F};
   float column[4];
   float row_divisor[4] = {1.0F, 1.0F, 1.0F, 1.0F};
@@ -110,6 +95,36 @@ __device__ __forceinline__ void sinkhorn4(float (&c)[16], float eps, int iters) 
   for (int i = 0; i < 16; ++i) {
     c[i] = __fmul_rn(__fmul_rn(row[i / 4], c[i]), column[i % 4]);
   }
+}
+
+/// Logits in, comb out.
+__device__ __forceinline__ void sinkhorn4(float (&c)[16], float eps, int iters) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const float maximum = fmaxf(fmaxf(c[4 * j], c[4 * j + 1]), fmaxf(c[4 * j + 2], c[4 * j + 3]));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      c[4 * j + k] = expf(c[4 * j + k] - maximum);
+    }
+    const float sum =
+        __fadd_rn(__fadd_rn(c[4 * j], c[4 * j + 1]), __fadd_rn(c[4 * j + 2], c[4 * j + 3]));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      c[4 * j + k] = __fadd_rn(__fdiv_rn(c[4 * j + k], sum), eps);
+    }
+  }
+  sinkhorn4_iterate(c, eps, iters);
+}
+
+/// The first part of sinkhorn4 with one element per lane, rows of four neighbouring lanes; the same
+/// bits. All 32 lanes call.
+__device__ __forceinline__ float sinkhorn4_softmax_lane(float logit, float eps) {
+  float maximum = fmaxf(logit, __shfl_xor_sync(0xFFFFFFFFU, logit, 1));
+  maximum = fmaxf(maximum, __shfl_xor_sync(0xFFFFFFFFU, maximum, 2));
+  const float e = expf(logit - maximum);
+  float sum = __fadd_rn(e, __shfl_xor_sync(0xFFFFFFFFU, e, 1));
+  sum = __fadd_rn(sum, __shfl_xor_sync(0xFFFFFFFFU, sum, 2));
+  return __fadd_rn(__fdiv_rn(e, sum), eps);
 }
 
 }  // namespace baleen::kernels
