@@ -7,6 +7,7 @@
 //
 //   RowFetcher<kHeads> fetcher(params, shared, query, range);
 //   fetcher.fetch_first();                 // fills every buffer
+//   fetcher.ask_ahead();
 //   ... both output groups are done with tile i ...
 //   fetcher.fetch(i + kBuffers);           // tiles in order, one call each
 
@@ -42,11 +43,14 @@ class RowFetcher {
   }
 
   __device__ void fetch_first() {
-    if (turn_ < kBuffers) {
-      if (range_.begin + turn_ < range_.end) {
-        copy(turn_, next_);
-      }
-    } else {
+    if (turn_ < kBuffers && range_.begin + turn_ < range_.end) {
+      copy(turn_, next_);
+    }
+  }
+
+  /// Asks for the tiles after the first; apart, so that they do not delay those.
+  __device__ void ask_ahead() {
+    if (turn_ >= kBuffers) {
       ask(turn_, next_);
     }
     ask(turn_ + kTilesAtOnce, after_next_);
@@ -109,7 +113,10 @@ class RowFetcher {
   __device__ void ask(int32_t index, int32_t row) const {
     if (row >= 0) {
       const RowAddress at = row_address(pool_of(index), row);
-      ptx::bulk_prefetch_l2(at.values, kKvValueBytes);
+#pragma unroll
+      for (int line = 0; line < kKvValueBytes; line += 128) {
+        ptx::prefetch_l2(at.values + line);  // rows are 64-byte aligned: these touch every line
+      }
       ptx::prefetch_l2(at.scales);
     }
   }

@@ -1,7 +1,8 @@
 #pragma once
-// Last step of the attention kernel: partial outputs of the blocks of a cluster are joined through
-// shared memory, those of several clusters through the workspace by the block that comes last, and
-// the result is divided, turned back and stored. All threads, each eight dims of one head.
+// Last step of the attention kernel: partial outputs of the blocks of a cluster are exchanged
+// through shared memory, those of several clusters through the workspace by the block that comes
+// last, and the result is divided, turned back and stored. All threads, each eight dims of one
+// head.
 //
 //   join_partials<kHeads>(params, shared, query, head_begin);
 //
@@ -10,15 +11,14 @@
 #include <cstdint>
 
 #include "kernels/cache_entry/row_math.cuh"
+#include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/cluster.cuh"
-#include "kernels/ptx/cluster_load.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/exp2.cuh"
 #include "kernels/sparse_attention/attention_tile.cuh"
 
 namespace baleen::kernels {
 
-inline constexpr int kMaxCluster = 8;
 inline constexpr int kJoinDims = 8;
 inline constexpr float kLnOf2 = 0.6931471805599453F;
 
@@ -67,35 +67,82 @@ __device__ __forceinline__ void add_part(
 }
 
 template <int kHeads>
-__device__ __forceinline__ JoinedDims
-join_cluster(const AttentionShared<kHeads>& shared, int32_t cluster, int head, int dim) {
+inline constexpr int kChunks = kHeads * kKvDims / kJoinDims;  // of a head group
+inline constexpr int kHeadChunks = kKvDims / kJoinDims;
+
+/// First chunk of the slice that block `rank` of the cluster joins.
+template <int kHeads>
+__device__ __forceinline__ int slice_begin(int rank, int cluster) {
+  return kChunks<kHeads> * rank / cluster;
+}
+
+/// Sends every peer its slice of this block's partial output, with maxima and sums, and waits for
+/// what the peers send. One bulk copy per peer and head.
+template <int kHeads>
+__device__ __forceinline__ void exchange_partials(const AttentionShared<kHeads>& shared,
+                                                  int32_t cluster) {
   AttentionStats<kHeads>& stats = shared.stats();
-  const float* place = shared.partial() + head * AttentionShape<kHeads>::kPartialStride + dim;
-  float maxima[kMaxCluster];
-  float sums[kMaxCluster];
-  float4 o[kMaxCluster][2];
-  // All reads are under way before the first is used.
-#pragma unroll
-  for (int rank = 0; rank < kMaxCluster; ++rank) {
-    maxima[rank] = kNoMaximum;
-    if (rank < cluster) {
-      maxima[rank] = ptx::load_peer_float(ptx::peer_address(&stats.total_maximum[head], rank));
-      sums[rank] = ptx::load_peer_float(ptx::peer_address(&stats.total_sum[head], rank));
-      o[rank][0] = ptx::load_peer_float4(ptx::peer_address(place, rank));
-      o[rank][1] = ptx::load_peer_float4(ptx::peer_address(place + 4, rank));
+  const int rank = static_cast<int>(blockIdx.x) % cluster;
+  const int begin = slice_begin<kHeads>(rank, cluster);
+  const int end = slice_begin<kHeads>(rank + 1, cluster);
+  if (threadIdx.x == 0) {
+    ptx::barrier_expect_bytes(
+        &stats.received,
+        static_cast<uint32_t>((cluster - 1) * ((end - begin) * kJoinDims * 4 + kHeads * 8)));
+  }
+  for (int item = static_cast<int>(threadIdx.x); item < cluster * kHeads;
+       item += AttentionShape<kHeads>::kThreads) {
+    const int peer = item / kHeads;
+    const int head = item % kHeads;
+    if (peer == rank) {
+      continue;
+    }
+    const int slice = slice_begin<kHeads>(peer, cluster);
+    const int slice_end = slice_begin<kHeads>(peer + 1, cluster);
+    const int first = max(slice, head * kHeadChunks);
+    const int last = min(slice_end, (head + 1) * kHeadChunks);
+    const float2 totals = stats.totals[rank][head];
+    const uint64_t packed = static_cast<uint64_t>(__float_as_uint(totals.x)) |
+                            (static_cast<uint64_t>(__float_as_uint(totals.y)) << 32);
+    ptx::store_async_8(ptx::peer_address(&stats.totals[rank][head], peer),
+                       packed,
+                       ptx::peer_address(&stats.received, peer));
+    if (first < last) {
+      const int share = rank - (rank > peer ? 1 : 0);  // which of the peer's shares this is
+      ptx::bulk_copy_to_peer(
+          shared.received() + (share * (slice_end - slice) + first - slice) * kJoinDims,
+          shared.partial() + head * AttentionShape<kHeads>::kPartialStride +
+              (first - head * kHeadChunks) * kJoinDims,
+          static_cast<uint32_t>((last - first) * kJoinDims * 4),
+          &stats.received,
+          peer);
     }
   }
+  ptx::barrier_wait_cluster(&stats.received, 0);
+}
+
+/// Joins the blocks of a cluster, in the order of ranks. `chunk` counts from the head group's
+/// first.
+template <int kHeads>
+__device__ __forceinline__ JoinedDims
+join_cluster(const AttentionShared<kHeads>& shared, int32_t cluster, int32_t rank, int chunk) {
+  const AttentionStats<kHeads>& stats = shared.stats();
+  const int head = chunk / kHeadChunks;
+  const int begin = slice_begin<kHeads>(rank, cluster);
+  const int slice_chunks = slice_begin<kHeads>(rank + 1, cluster) - begin;
+  const float* own = shared.partial() + head * AttentionShape<kHeads>::kPartialStride +
+                     chunk % kHeadChunks * kJoinDims;
+  const float* shares = shared.received() + (chunk - begin) * kJoinDims;
   JoinedDims joined{};
   joined.maximum = kNoMaximum;
-#pragma unroll
-  for (int rank = 0; rank < kMaxCluster; ++rank) {
-    joined.maximum = fmaxf(joined.maximum, maxima[rank]);
+  for (int32_t from = 0; from < cluster; ++from) {
+    joined.maximum = fmaxf(joined.maximum, stats.totals[from][head].x);
   }
-#pragma unroll
-  for (int rank = 0; rank < kMaxCluster; ++rank) {
-    if (rank < cluster) {
-      add_part(joined, maxima[rank], sums[rank], o[rank][0], o[rank][1]);
-    }
+  for (int32_t from = 0; from < cluster; ++from) {
+    const float2 totals = stats.totals[from][head];
+    const auto* o = reinterpret_cast<const float4*>(
+        from == rank ? own : shares + (from - (from > rank ? 1 : 0)) * slice_chunks * kJoinDims);
+    add_part(joined, totals.x, totals.y, o[0], o[1]);
   }
   return joined;
 }
@@ -153,17 +200,15 @@ __device__ __forceinline__ void join_partials(const SparseAttentionParams& param
   const int32_t clusters = params.plan.clusters;
   const int32_t rank = static_cast<int32_t>(blockIdx.x) % cluster;
   const int32_t part = static_cast<int32_t>(blockIdx.x) / cluster;
-  constexpr int kChunks = kHeads * kKvDims / kJoinDims;
-  constexpr int kHeadChunks = kKvDims / kJoinDims;
-  const int begin = kChunks * rank / cluster;
-  const int end = kChunks * (rank + 1) / cluster;
+  const int begin = slice_begin<kHeads>(rank, cluster);
+  const int end = slice_begin<kHeads>(rank + 1, cluster);
   AttentionStats<kHeads>& stats = shared.stats();
   const JoinWorkspace workspace = join_workspace(params);
   const int64_t place = static_cast<int64_t>(query) * (params.heads / kHeads) + head_group;
   for (int chunk = begin + thread; chunk < end; chunk += AttentionShape<kHeads>::kThreads) {
     const int head = chunk / kHeadChunks;
     const int dim = chunk % kHeadChunks * kJoinDims;
-    const JoinedDims joined = join_cluster<kHeads>(shared, cluster, head, dim);
+    const JoinedDims joined = join_cluster<kHeads>(shared, cluster, rank, chunk);
     if (clusters == 1) {
       store_result(
           params, query, head_group * kHeads + head, dim, joined, stats.sinks[head], stats.turns);

@@ -133,12 +133,11 @@ __device__ __forceinline__ void accumulate_tiles(const AttentionShared<kHeads>& 
         }
       }
     }
-    const uint64_t rows = ptx::make_descriptor(
-        ptx::shared_address(shared.unit(buffer, 0)) + group * kBlocks * kBlockBytes,
-        kBlockBytes,
-        1024,
-        ptx::Swizzle::k128);
-    const uint64_t weights = ptx::k_major_descriptor(shared.weights(buffer));
+    // Both operands' atoms lie 1,024 bytes apart; of a descriptor only the low word changes.
+    const uint64_t high = ptx::make_descriptor(0, 0, 1024, ptx::Swizzle::k128);
+    const uint32_t rows =
+        (ptx::shared_address(shared.unit(buffer, 0)) + group * kBlocks * kBlockBytes) >> 4;
+    const uint32_t weights = ptx::shared_address(shared.weights(buffer)) >> 4;
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -146,8 +145,8 @@ __device__ __forceinline__ void accumulate_tiles(const AttentionShared<kHeads>& 
       for (int m = 0; m < kBlocks; ++m) {
         ptx::Wgmma<ptx::Bf16, kHeads>::template shared<1, 0>(
             acc[m],
-            ptx::advance_descriptor(rows, k * kUnitBytes + m * kBlockBytes),
-            ptx::advance_descriptor(weights, 32 * k),
+            high | (rows + (k * kUnitBytes + m * kBlockBytes) / 16),
+            high | (weights + 32 * k / 16),
             1);
       }
     }

@@ -324,7 +324,7 @@ __device__ __forceinline__ void store_sums(AttentionStats<kHeads>& stats,
 
 /// Maximum and sum over tiles of both parities, for the joining that follows.
 template <int kHeads>
-__device__ __forceinline__ void total_statistics(AttentionStats<kHeads>& stats) {
+__device__ __forceinline__ void total_statistics(AttentionStats<kHeads>& stats, int32_t rank) {
   const int head = static_cast<int>(threadIdx.x);
   if (head < kHeads) {
     const float maximum = fmaxf(stats.sum_maximum[0][head], stats.sum_maximum[1][head]);
@@ -335,8 +335,7 @@ __device__ __forceinline__ void total_statistics(AttentionStats<kHeads>& stats) 
                                    __fadd_rn(warps[2][head], warps[3][head]));
       sum = __fmaf_rn(rows, ptx::exp2_fast(stats.sum_maximum[parity][head] - maximum), sum);
     }
-    stats.total_maximum[head] = maximum;
-    stats.total_sum[head] = sum;
+    stats.totals[rank][head] = make_float2(maximum, sum);
   }
 }
 
@@ -397,7 +396,7 @@ __device__ __forceinline__ void score_tiles(const SparseAttentionParams& params,
     store_sums<kHeads>(stats, state, group);
   }
   ptx::named_barrier_sync(kScoreBarrier, kScoreGroups * kGroupThreads);
-  total_statistics<kHeads>(stats);
+  total_statistics<kHeads>(stats, static_cast<int32_t>(blockIdx.x) % params.plan.cluster);
 }
 
 }  // namespace baleen::kernels

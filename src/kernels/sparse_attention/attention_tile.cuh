@@ -27,6 +27,7 @@ inline constexpr int kUnitBytes = kUnitRows * kKvDims * 2;
 inline constexpr int kBlockBytes = kUnitRows * 128;   // of a unit
 inline constexpr int kSegments = kKvValueBytes / 64;  // 9
 inline constexpr int kTileBytes = 4 * kUnitBytes;
+inline constexpr int kMaxCluster = 8;
 inline constexpr int kStatSlots = 4;         // tiles whose maxima are kept
 inline constexpr float kNoMaximum = -1e30F;  // below every score, far from infinity
 
@@ -42,25 +43,26 @@ struct AttentionShape {
   // 64 heads keep 128 accumulators in every output thread: three groups leave 168 registers each.
   // 32 heads need the registers in the score group.
   static constexpr int kScoreGroups = kHeads >= 32 ? 1 : 2;
+  static constexpr int kMaxShares = kHeads == 64 ? 1 : kMaxCluster - 1;  // peers of a block
   static constexpr int kThreads = (kScoreGroups + kOutputGroups) * kGroupThreads;
 };
 
 template <int kHeads>
 struct AttentionStats {
-  float maximum[kStatSlots][kHeads];  // running, in powers of two
-  float factor[kStatSlots][kHeads];   // 2^(old - new)
-  int32_t changed[kStatSlots][2];     // whether a factor differs from 1
-  float tile_maximum[2][4][kHeads];   // by tile parity and warp
-  float sums[2][4][kHeads];           // of weights, by tile parity and warp
-  float sum_maximum[2][kHeads];       // to which they refer
-  float total_maximum[kHeads];        // read by the cluster's peers
-  float total_sum[kHeads];
+  float maximum[kStatSlots][kHeads];   // running, in powers of two
+  float factor[kStatSlots][kHeads];    // 2^(old - new)
+  int32_t changed[kStatSlots][2];      // whether a factor differs from 1
+  float tile_maximum[2][4][kHeads];    // by tile parity and warp
+  float sums[2][4][kHeads];            // of weights, by tile parity and warp
+  float sum_maximum[2][kHeads];        // to which they refer
+  float2 totals[kMaxCluster][kHeads];  // maximum and sum, by rank
   float2 turns[kRopePairs];
   float sinks[kHeads];
   uint2 scales[3][kAttentionTileRows];  // by buffer
   int32_t present[3][kAttentionTileRows];
   int32_t is_last;
   ptx::Barrier q_ready;
+  ptx::Barrier received;    // the peers' shares of this block's slice
   ptx::Barrier ranked[2];   // maxima of even and odd tiles are published
   ptx::Barrier fetched[3];  // bytes of a tile's rows are in place
   ptx::Barrier full[3];     // expanded rows and weights of a tile are in place
@@ -75,6 +77,9 @@ struct AttentionShared {
   static constexpr int kBytes = kStatsBegin + static_cast<int>(sizeof(AttentionStats<kHeads>));
   static_assert(kHeads * Shape::kPartialStride * 4 <= kQBegin, "partial output reuses the tiles");
   static_assert(kBytes + 1024 <= 232448);
+  static_assert(Shape::kMaxShares * kHeads * kKvDims * 4 / (Shape::kMaxShares + 1) <=
+                (kHeads == 64 ? kStatsBegin - kQBegin
+                              : kQBegin - kHeads * Shape::kPartialStride * 4));
 
   uint8_t* base;
 
@@ -91,6 +96,12 @@ struct AttentionShared {
   }
   __device__ uint8_t* q_block(int block) const { return base + kQBegin + block * kHeads * 128; }
   __device__ float* partial() const { return reinterpret_cast<float*>(base); }
+  /// Peers' shares of this block's slice, one after another. The partial output of 64 heads fills
+  /// the tiles' place; one peer's half fits where q was.
+  __device__ float* received() const {
+    constexpr int kPartialBytes = kHeads * Shape::kPartialStride * 4;
+    return reinterpret_cast<float*>(base + (kHeads == 64 ? kQBegin : kPartialBytes));
+  }
   __device__ AttentionStats<kHeads>& stats() const {
     return *reinterpret_cast<AttentionStats<kHeads>*>(base + kStatsBegin);
   }

@@ -46,7 +46,8 @@ enum class AttentionMode : uint8_t {
 struct SparseAttentionPlan {
   AttentionMode mode = AttentionMode::kFast;
   int32_t heads_per_block = 0;  // 8, 16, 32 or 64
-  int32_t cluster = 1;          // blocks that exchange partial outputs through shared memory, 1..8
+  int32_t cluster = 1;          // blocks that exchange partial outputs through shared memory: 1..8,
+                                // with 64 heads per block at most 2
   int32_t clusters = 1;         // clusters per query and head group, joined through the workspace
   int32_t max_queries = 0;  // num_queries of the shape planned for; fixes the workspace's layout
   friend bool operator==(const SparseAttentionPlan&, const SparseAttentionPlan&) = default;

@@ -301,6 +301,9 @@ TEST_F(SparseAttentionGpu, EveryWidthAndCut) {
       }
       for (const auto& [cluster, clusters] :
            {std::pair{1, 1}, {2, 1}, {5, 1}, {8, 1}, {1, 3}, {4, 2}}) {
+        if (width == 64 && cluster > 2) {
+          continue;  // not offered
+        }
         check(scene,
               run(scene, make_plan(scene, width, cluster, clusters)),
               text("heads ", heads, " width ", width, " cluster ", cluster, " x ", clusters),

@@ -20,6 +20,11 @@ int32_t tiles_of(int32_t capacity) {
   return (capacity + kAttentionTileRows - 1) / kAttentionTileRows;
 }
 
+/// Shares of 64 heads find room in shared memory for one peer only.
+int32_t largest_cluster(int32_t heads_per_block) {
+  return heads_per_block == 64 ? 2 : kMaxCluster;
+}
+
 void check_source(const SparseAttentionSource& source) {
   const bool present = source.rows != nullptr || source.pages != nullptr;
   if (!present) {
@@ -74,7 +79,7 @@ SparseAttentionPlan plan_sparse_attention(const SparseAttentionShape& shape,
   const int32_t tiles = tiles_of(shape.first_capacity) + tiles_of(shape.second_capacity);
   double best = 0;
   for (int32_t heads = 8; heads <= std::min(shape.heads, 64); heads *= 2) {
-    for (int32_t cluster = 1; cluster <= kMaxCluster; ++cluster) {
+    for (int32_t cluster = 1; cluster <= largest_cluster(heads); ++cluster) {
       for (int32_t clusters = 1; clusters <= 32; clusters *= 2) {
         const int32_t parts = cluster * clusters;
         if (parts > std::max(tiles, 1)) {
@@ -117,8 +122,8 @@ void launch_sparse_attention(const SparseAttentionParams& params, device::Stream
       params.heads);
   const SparseAttentionPlan& plan = params.plan;
   BALEEN_CHECK(plan.heads_per_block > 0 && params.heads % plan.heads_per_block == 0 &&
-                   plan.cluster >= 1 && plan.cluster <= kMaxCluster && plan.clusters >= 1 &&
-                   params.num_queries <= plan.max_queries,
+                   plan.cluster >= 1 && plan.cluster <= largest_cluster(plan.heads_per_block) &&
+                   plan.clusters >= 1 && params.num_queries <= plan.max_queries,
                "heads_per_block={} cluster={} clusters={} max_queries={}",
                plan.heads_per_block,
                plan.cluster,

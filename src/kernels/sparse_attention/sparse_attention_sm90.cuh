@@ -28,6 +28,7 @@ __device__ __forceinline__ void initialise_block(const AttentionShared<kHeads>& 
       ptx::barrier_init(&stats.fetched[i], 2 * kAttentionTileRows);
       ptx::barrier_init(&stats.full[i], kGroupThreads);
     }
+    ptx::barrier_init(&stats.received, 1);
     ptx::fence_barrier_init();
   }
   __syncthreads();
@@ -39,13 +40,16 @@ __device__ __forceinline__ void finish_block(const SparseAttentionParams& params
                                              int32_t query,
                                              int32_t head_group) {
   if (params.plan.cluster > 1) {
-    ptx::cluster_sync();
+    ptx::fence_async_shared();  // the copy engine reads the partial output
+    ptx::cluster_sync();        // peers are done with the memory that receives
+    exchange_partials<kHeads>(shared, params.plan.cluster);
+    ptx::cluster_arrive();
   } else {
     block_sync<kHeads>();
   }
   join_partials<kHeads>(params, shared, query, head_group);
   if (params.plan.cluster > 1) {
-    ptx::cluster_sync();  // peers may still read this block's shared memory
+    ptx::cluster_wait();  // copies out of this block's memory have ended
   }
 }
 
@@ -70,6 +74,7 @@ __global__ void __launch_bounds__(AttentionShape<kHeads>::kThreads, 1)
     const QueryLoader<kHeads> q(params, query, head_group * kHeads);
     fetcher.fetch_first();
     q.store(shared);
+    fetcher.ask_ahead();
     load_sinks<kHeads>(params, shared, head_group * kHeads);
     if (params.positions != nullptr && threadIdx.x < kScoreGroups * kGroupThreads + kRopePairs) {
       const int pair = static_cast<int>(threadIdx.x) % 32;
