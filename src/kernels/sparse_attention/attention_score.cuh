@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/exp2.cuh"
 #include "kernels/ptx/store_matrix.cuh"
@@ -396,7 +397,7 @@ __device__ __forceinline__ void score_tiles(const SparseAttentionParams& params,
     store_sums<kHeads>(stats, state, group);
   }
   ptx::named_barrier_sync(kScoreBarrier, kScoreGroups * kGroupThreads);
-  total_statistics<kHeads>(stats, static_cast<int32_t>(blockIdx.x) % params.plan.cluster);
+  total_statistics<kHeads>(stats, static_cast<int32_t>(ptx::cluster_rank()));
 }
 
 }  // namespace baleen::kernels

@@ -28,6 +28,7 @@ inline constexpr int kBlockBytes = kUnitRows * 128;   // of a unit
 inline constexpr int kSegments = kKvValueBytes / 64;  // 9
 inline constexpr int kTileBytes = 4 * kUnitBytes;
 inline constexpr int kMaxCluster = 8;
+inline constexpr int kMaxClusters = 32;
 inline constexpr int kStatSlots = 4;         // tiles whose maxima are kept
 inline constexpr float kNoMaximum = -1e30F;  // below every score, far from infinity
 
@@ -41,8 +42,7 @@ struct AttentionShape {
   static constexpr int kColumns = kHeads / 4;            // heads seen by a thread of a score tile
   static constexpr int kOwned = kHeads == 64 ? 2 : 1;    // columns left after the reduction
   // 64 heads keep 128 accumulators in every output thread: three groups leave 168 registers each.
-  // 32 heads need the registers in the score group.
-  static constexpr int kScoreGroups = kHeads >= 32 ? 1 : 2;
+  static constexpr int kScoreGroups = kHeads == 64 ? 1 : 2;
   static constexpr int kMaxShares = kHeads == 64 ? 1 : kMaxCluster - 1;  // peers of a block
   static constexpr int kThreads = (kScoreGroups + kOutputGroups) * kGroupThreads;
 };
@@ -56,11 +56,13 @@ struct AttentionStats {
   float sums[2][4][kHeads];            // of weights, by tile parity and warp
   float sum_maximum[2][kHeads];        // to which they refer
   float2 totals[kMaxCluster][kHeads];  // maximum and sum, by rank
+  float factors[kMaxCluster][kHeads];  // of partial outputs, by rank
   float2 turns[kRopePairs];
   float sinks[kHeads];
   uint2 scales[3][kAttentionTileRows];  // by buffer
   int32_t present[3][kAttentionTileRows];
   int32_t is_last;
+  int32_t slice;  // chunks of the output that each block of the cluster joins
   ptx::Barrier q_ready;
   ptx::Barrier received;    // the peers' shares of this block's slice
   ptx::Barrier ranked[2];   // maxima of even and odd tiles are published
@@ -136,9 +138,14 @@ __device__ __forceinline__ TileRange tile_range(const SparseAttentionParams& par
     constexpr int32_t kPartTiles = kAttentionPartRows / kAttentionTileRows;
     range.begin = part == 0 ? 0 : min(tiles, range.first_tiles + part * kPartTiles);
     range.end = part == parts - 1 ? tiles : min(tiles, range.first_tiles + (part + 1) * kPartTiles);
-  } else {
-    range.begin = tiles * part / parts;
-    range.end = tiles * (part + 1) / parts;
+  } else if (parts == 1) {
+    range.begin = 0;
+    range.end = tiles;
+  } else {  // the first parts take one tile more where it does not divide
+    const int32_t each = tiles / parts;
+    const int32_t more = tiles - each * parts;
+    range.begin = part * each + min(part, more);
+    range.end = range.begin + each + (part < more ? 1 : 0);
   }
   return range;
 }

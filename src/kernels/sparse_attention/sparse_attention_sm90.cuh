@@ -17,7 +17,8 @@
 namespace baleen::kernels {
 
 template <int kHeads>
-__device__ __forceinline__ void initialise_block(const AttentionShared<kHeads>& shared) {
+__device__ __forceinline__ void initialise_block(const AttentionShared<kHeads>& shared,
+                                                 int32_t cluster) {
   if (threadIdx.x == 0) {
     AttentionStats<kHeads>& stats = shared.stats();
     ptx::barrier_init(&stats.q_ready, kOutputThreads);
@@ -28,6 +29,7 @@ __device__ __forceinline__ void initialise_block(const AttentionShared<kHeads>& 
       ptx::barrier_init(&stats.fetched[i], 2 * kAttentionTileRows);
       ptx::barrier_init(&stats.full[i], kGroupThreads);
     }
+    stats.slice = (kChunks<kHeads> + cluster - 1) / cluster;
     ptx::barrier_init(&stats.received, 1);
     ptx::fence_barrier_init();
   }
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(AttentionShape<kHeads>::kThreads, 1)
   const AttentionShared<kHeads> shared(memory);
   const int32_t head_group = static_cast<int32_t>(blockIdx.y);
   const int32_t query = static_cast<int32_t>(blockIdx.z);
-  initialise_block<kHeads>(shared);
+  initialise_block<kHeads>(shared, params.plan.cluster);
   ptx::wait_for_predecessor();
   ptx::release_successor();
   const TileRange range = tile_range(params, query, static_cast<int32_t>(blockIdx.x));
