@@ -150,7 +150,7 @@ TEST(CachePropertyPageOfOneTest, RandomStoriesWhereEveryTokenIsAPage) {
                             .open_group_rows = 1};
   options.cache.rings = {.c4_rows = 1, .c128_rows = 1};
   const Seen seen = tell_stories(options, 60, 1000, 6);
-  EXPECT_GT(seen.sum.hits_live, 100);
+  EXPECT_GT(seen.sum.hits_live, 30);
 }
 
 TEST(CachePropertyFullSizeTest, RandomStoriesWithRealLengths) {
@@ -158,7 +158,7 @@ TEST(CachePropertyFullSizeTest, RandomStoriesWithRealLengths) {
   options.cache.sizes.checkpoint_slots = 6;
   options.cache.sizes.open_group_blocks = 16;
   const Seen seen = tell_stories(options, 60, 300, 5);
-  EXPECT_GT(seen.sum.hits_point, 10);
+  EXPECT_GT(seen.sum.hits_point, 3);
 }
 
 }  // namespace
