@@ -39,8 +39,9 @@ __device__ __forceinline__ LanePlaces lane_places(const GroupShared& group,
 }
 
 template <bool kWide>
-__device__ __forceinline__ ExpertMagnitudes magnitudes(uint32_t table, uint32_t word, int group) {
-  const uint32_t biased = word_offset(word, group);
+__device__ __forceinline__ ExpertMagnitudes
+magnitudes(uint32_t table, uint32_t word, int group, const ExpertShifts& shifts) {
+  const uint32_t biased = word_offset(word, group, shifts);
   if constexpr (kWide) {
     const uint2 entry = ptx::load_shared_8(table + biased * 8);
     return {entry.x, entry.y};
@@ -49,63 +50,87 @@ __device__ __forceinline__ ExpertMagnitudes magnitudes(uint32_t table, uint32_t 
   }
 }
 
-/// `offset`: of the block from the start of stage 0.
-template <bool kWide>
-__device__ __forceinline__ void load_fp4(const LanePlaces& lane, uint32_t offset, Weights& out) {
-  const uint4 low = ptx::load_shared_16(lane.codes + offset);
-  const uint4 high = ptx::load_shared_16(lane.codes + offset + 2048);
-  const uint2 words = ptx::load_shared_8(lane.words + offset);
-  const uint32_t codes[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    expand_word(codes[2 * j], magnitudes<kWide>(lane.table, words.x, j), out.a[j][0], out.a[j][2]);
-    expand_word(
-        codes[2 * j + 1], magnitudes<kWide>(lane.table, words.y, j), out.a[j][1], out.a[j][3]);
-  }
-  out.scale[0] = word_scale(words.x);
-  out.scale[1] = word_scale(words.y);
-}
+/// What a lane holds of a block before it is expanded. FP8 codes are the operand already: nothing.
+struct RawFp4 {
+  uint4 low;
+  uint4 high;
+  uint2 words;
+};
 
-__device__ __forceinline__ void load_fp8(const LanePlaces& lane, uint32_t offset, Weights& out) {
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const uint4 codes = ptx::load_shared_16(lane.codes + offset + static_cast<uint32_t>(j) * 2048);
-    out.a[j][0] = codes.x;
-    out.a[j][1] = codes.y;
-    out.a[j][2] = codes.z;
-    out.a[j][3] = codes.w;
-  }
-  const uint2 words = ptx::load_shared_8(lane.words + offset + 4096);
-  out.scale[0] = word_scale(words.x);
-  out.scale[1] = word_scale(words.y);
-}
-
-/// Takes the next block from the ring: `first` and `last` of its stage. A stage is freed when its
-/// last block is in registers.
+/// Takes blocks from the ring in order. `fetch` brings the next block's raw form into registers
+/// ahead of time, `expand` makes the operand of it. A stage (an even FP4 block and the next, or one
+/// FP8 block) is freed when its last block is in registers.
 template <bool kFp8, bool kWide>
-__device__ __forceinline__ void next_weights(GroupShared& group,
-                                             const LanePlaces& lane,
-                                             RingPosition<kStages>& stage,
-                                             bool first,
-                                             bool last,
-                                             Weights& out) {
-  if (first) {
+struct WeightReader {
+  GroupShared& group;
+  const LanePlaces lane;
+  RingPosition<kStages>& stage;
+  RawFp4 raw;
+
+  __device__ __forceinline__ void wait() const {
     ptx::barrier_wait(&group.full[stage.place], stage.parity);
   }
-  const auto offset = static_cast<uint32_t>(stage.place) * kStageBytes;
-  if constexpr (kFp8) {
-    load_fp8(lane, offset, out);
-  } else {
-    load_fp4<kWide>(lane, offset + (first ? 0U : kFp4BlockBytes), out);
-  }
-  if (last) {
+  __device__ __forceinline__ void release() {
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
       ptx::barrier_arrive(&group.empty[stage.place]);
     }
     stage.advance();
   }
-}
+
+  __device__ __forceinline__ void fetch(bool first, bool last) {
+    if constexpr (!kFp8) {
+      if (first) {
+        wait();
+      }
+      const uint32_t offset =
+          static_cast<uint32_t>(stage.place) * kStageBytes + (first ? 0U : kFp4BlockBytes);
+      raw.low = ptx::load_shared_16(lane.codes + offset);
+      raw.high = ptx::load_shared_16(lane.codes + offset + 2048);
+      raw.words = ptx::load_shared_8(lane.words + offset);
+      if (last) {
+        release();
+      }
+    }
+  }
+
+  __device__ __forceinline__ void expand(Weights& out) {
+    if constexpr (kFp8) {
+      wait();
+      const uint32_t offset = static_cast<uint32_t>(stage.place) * kStageBytes;
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) {
+        const uint4 codes = ptx::load_shared_16(lane.codes + offset + j * 2048);
+        out.a[j][0] = codes.x;
+        out.a[j][1] = codes.y;
+        out.a[j][2] = codes.z;
+        out.a[j][3] = codes.w;
+      }
+      raw.words = ptx::load_shared_8(lane.words + offset + 4096);
+      release();
+    } else {
+      const uint32_t codes[8] = {raw.low.x,
+                                 raw.low.y,
+                                 raw.low.z,
+                                 raw.low.w,
+                                 raw.high.x,
+                                 raw.high.y,
+                                 raw.high.z,
+                                 raw.high.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        expand_word(
+            codes[2 * j], magnitudes<kWide>(lane.table, raw.words.x, j), out.a[j][0], out.a[j][2]);
+        expand_word(codes[2 * j + 1],
+                    magnitudes<kWide>(lane.table, raw.words.y, j),
+                    out.a[j][1],
+                    out.a[j][3]);
+      }
+    }
+    out.scale[0] = word_scale(raw.words.x);
+    out.scale[1] = word_scale(raw.words.y);
+  }
+};
 
 inline constexpr int kTokens = kExpertUnitTokens;  // columns of the tensor instruction
 inline constexpr int kValues = kTokens / 2;        // accumulators of a lane
@@ -113,11 +138,11 @@ inline constexpr int kTokenBlockBytes = kTokens * 128;
 inline constexpr int kInputBlocks = kInputBytes / kTokenBlockBytes;  // held in shared memory
 static_assert(kTokens == 8, "a lane has two tokens of two rows");
 
-/// Product of one block with its tokens: four chained instructions from zero.
-__device__ __forceinline__ void multiply_block(Weights& weights,
-                                               uint32_t descriptor_low,
-                                               uint32_t descriptor_high,
-                                               float (&part)[kValues]) {
+/// Starts the product of one block with its tokens: four chained instructions from zero.
+__device__ __forceinline__ void start_block(const Weights& weights,
+                                            uint32_t descriptor_low,
+                                            uint32_t descriptor_high,
+                                            float (&part)[kValues]) {
   ptx::wgmma_fence();
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -126,6 +151,9 @@ __device__ __forceinline__ void multiply_block(Weights& weights,
     ptx::Wgmma<ptx::E4m3, kTokens>::registers(part, weights.a[j], tokens, j);
   }
   ptx::wgmma_commit();
+}
+
+__device__ __forceinline__ void finish_block(Weights& weights, float (&part)[kValues]) {
   ptx::wgmma_wait<0>();
   ptx::pin_registers(part);
 #pragma unroll

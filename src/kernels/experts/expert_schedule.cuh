@@ -30,6 +30,7 @@ struct Item {
   int32_t number;  // of the unit
   int32_t tile;    // first row tile
   int32_t tiles;   // row tiles of this item
+  int32_t part;    // of the unit's items
   ItemKind kind;
 };
 inline constexpr int kUnitWords = sizeof(ExpertUnit) / 4;
@@ -72,7 +73,7 @@ struct Task {
 struct Plan {
   int32_t up_tiles;    // per unit
   int32_t down_items;  // per unit
-  int32_t run;         // row tiles of a down item
+  int32_t run;         // row tiles of a down item; the last of a unit may have fewer
   int32_t num_up;
   int32_t num_items;
   bool shared_up;  // block b works on up tile b with all its groups
@@ -82,18 +83,17 @@ struct Plan {
 __device__ __forceinline__ Plan make_plan(const ExpertsParams& params, int32_t num_units) {
   Plan plan;
   const int32_t tiles = params.hidden / kExpertTileRows;
-  // Longer runs share one quantised input; short ones spread a small step over all blocks.
-  plan.run = num_units >= 32 ? 4 : (num_units >= 16 ? 2 : 1);
-  while (tiles % plan.run != 0) {
-    plan.run /= 2;
-  }
-  plan.up_tiles = 2 * params.width / kExpertTileRows;
-  plan.down_items = tiles / plan.run;
-  plan.num_up = num_units * plan.up_tiles;
-  plan.num_items = plan.num_up + num_units * plan.down_items;
   const auto grid = static_cast<int32_t>(gridDim.x);
+  const int32_t workers = kGroups * grid;
+  // Longer runs share one quantised input; a small step gives every worker about one item.
+  plan.run = min(4, max(1, (num_units * tiles + workers - 1) / workers));
+  plan.up_tiles = 2 * params.width / kExpertTileRows;
+  plan.down_items = (tiles + plan.run - 1) / plan.run;
+  plan.num_up = num_units * plan.up_tiles;
+  const int32_t num_down = num_units * plan.down_items;
+  plan.num_items = plan.num_up + num_down;
   plan.shared_up = plan.num_up <= grid;
-  plan.fixed = plan.shared_up || plan.num_items <= 3 * kGroups * grid;
+  plan.fixed = plan.shared_up || (plan.num_up <= workers && num_down <= workers);
   return plan;
 }
 
@@ -179,8 +179,9 @@ __device__ __forceinline__ void produce(const Task& task, BlockShared& shared, i
     const int32_t index = down ? claim - plan.num_up : claim;
     const int32_t per_unit = down ? plan.down_items : plan.up_tiles;
     const int32_t unit = index / per_unit;
-    const int32_t tiles = down ? plan.run : 1;
-    const int32_t first_tile = (index - unit * per_unit) * tiles;
+    const int32_t part = index - unit * per_unit;
+    const int32_t first_tile = down ? part * plan.run : part;
+    const int32_t tiles = down ? min(plan.run, params.hidden / kExpertTileRows - first_tile) : 1;
     int32_t next = 0;
     if (!plan.fixed && lane == 0) {
       next = ptx::add_relaxed(task.next_item, 1);  // read much later
@@ -205,6 +206,7 @@ __device__ __forceinline__ void produce(const Task& task, BlockShared& shared, i
         item.number = unit;
         item.tile = first_tile;
         item.tiles = tiles;
+        item.part = part;
         item.kind = down ? ItemKind::kDown : (share ? ItemKind::kSharedUp : ItemKind::kUp);
       }
       __syncwarp();

@@ -10,6 +10,7 @@
 #include "kernels/experts/expert_schedule.cuh"
 #include "kernels/ptx/global_counter.cuh"
 #include "kernels/ptx/pdl.cuh"
+#include "kernels/ptx/prefetch.cuh"
 #include "numerics/bfloat16.h"
 #include "numerics/block_scale.h"
 
@@ -219,8 +220,8 @@ __device__ __forceinline__ void combine(const Consumer& consumer, const Item& it
     int32_t token = 0;
     if (consumer.thread < item.unit.count) {
       token = item.unit.entries[consumer.thread] / params.slots;
-      int32_t* done = task.done + static_cast<int64_t>(token) * (params.hidden / kExpertTileRows) +
-                      item.tile / item.tiles;
+      int32_t* done =
+          task.done + static_cast<int64_t>(token) * (params.hidden / kExpertTileRows) + item.part;
       complete = ptx::add_acquire_release(done, 1) == params.slots - 1;
       if (complete) {
         *done = 0;
@@ -328,6 +329,7 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
   const uint64_t descriptor = ptx::k_major_descriptor(group.input);
   const auto descriptor_low = static_cast<uint32_t>(descriptor);
   const auto descriptor_high = static_cast<uint32_t>(descriptor >> 32);
+  WeightReader<kFp8, kWide> reader{group, consumer.lane, consumer.stage, {}};
   float sum[kValues];
   for (int tile = item.tile; tile < item.tile + item.tiles; ++tile) {
     float pending[3][kValues];
@@ -337,37 +339,21 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
     for (int i = 0; i < kValues; ++i) {
       sum[i] = 0.0F;
     }
-#pragma unroll 1
-    for (int step = 0; step < length; ++step) {
-      if (step % UpSupply::kAhead == 0) {
-        if (!down) {
-          supply.advance(consumer, step);
-        } else if (step % kInputBlocks == 0 && (tile == item.tile || blocks > kInputBlocks)) {
-          if (step > 0 || tile > item.tile) {
-            consumer.sync();  // the products that read the old content are done
-          }
-          quantise_hidden(consumer, item, step);
-          ptx::fence_async_shared();
-          consumer.sync();
-        }
-      }
-      const bool odd = step % 2 != 0;
-      Weights weights;
-      next_weights<kFp8, kWide>(group,
-                                consumer.lane,
-                                consumer.stage,
-                                kFp8 || !odd,
-                                kFp8 || odd || step + 1 == length,
-                                weights);
-      const int block = share ? (step / 2 * kGroups + consumer.index) * 2 + step % 2 : step;
-      const uint32_t scales =
-          ptx::load_shared_4(consumer.lane.scales + static_cast<uint32_t>(block) * (kTokens * 2));
-      float part[kValues];
-      multiply_block(
+    Weights weights;
+    float part[kValues];
+    const auto start = [&](int step) {
+      reader.expand(weights);
+      start_block(
           weights,
           descriptor_low + static_cast<uint32_t>(step) % kInputBlocks * (kTokenBlockBytes / 16),
           descriptor_high,
           part);
+    };
+    const auto finish = [&](int step) {
+      const int block = share ? (step / 2 * kGroups + consumer.index) * 2 + step % 2 : step;
+      const uint32_t scales =
+          ptx::load_shared_4(consumer.lane.scales + static_cast<uint32_t>(block) * (kTokens * 2));
+      finish_block(weights, part);
       const float left = ptx::low_bf16(scales);
       const float right = ptx::high_bf16(scales);
       sum[0] = fmaf(part[0], weights.scale[0] * left, sum[0]);
@@ -387,6 +373,39 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
         leaf_left = params.leaf_blocks;
         ++leaf;
       }
+    };
+    if (length > 0) {
+      reader.fetch(true, length == 1);
+    }
+#pragma unroll 1
+    for (int step = 0; step < length; step += 2) {
+      if (step % UpSupply::kAhead == 0) {
+        if (!down) {
+          supply.advance(consumer, step);
+        } else if (step % kInputBlocks == 0 && (tile == item.tile || blocks > kInputBlocks)) {
+          if (step > 0 || tile > item.tile) {
+            consumer.sync();  // the products that read the old content are done
+          }
+          quantise_hidden(consumer, item, step);
+          ptx::fence_async_shared();
+          consumer.sync();
+        }
+      }
+      // The next block's codes are fetched while the tensor cores work.
+      start(step);
+      if (step + 1 == length) {
+        finish(step);
+        break;
+      }
+      reader.fetch(false, true);
+      finish(step);
+      start(step + 1);
+      if (step + 2 == length) {
+        finish(step + 1);
+        break;
+      }
+      reader.fetch(true, step + 3 == length);
+      finish(step + 1);
     }
     if (down) {
       store_slots(consumer, item, tile, sum);
@@ -439,6 +458,19 @@ __device__ __forceinline__ void consume(const Task& task, BlockShared& shared, i
   }
 }
 
+/// Brings the activations of the whole step to L2 while the lists are being read.
+__device__ __forceinline__ void request_inputs(const ExpertsParams& params) {
+  const int64_t at =
+      (static_cast<int64_t>(blockIdx.x) * (kGroups * 128) + threadIdx.x) * 128;  // bytes
+  const int64_t codes = static_cast<int64_t>(params.num_tokens) * params.hidden;
+  if (at < codes) {
+    ptx::prefetch_l2(params.x_codes + at);
+  }
+  if (at < codes / 128) {
+    ptx::prefetch_l2(params.x_scales + at);
+  }
+}
+
 template <bool kWide>
 __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_constant__ Task task) {
   extern __shared__ __align__(1024) uint8_t memory[];
@@ -471,6 +503,7 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
             shared,
             __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 32, 0) - 4 * kGroups);
   } else {
+    request_inputs(task.params);
     consume<kWide>(task, shared, index);
   }
   __syncthreads();
