@@ -22,10 +22,23 @@
 
 namespace baleen::kernels::linear_body {
 
-__device__ __forceinline__ float load_scale(const void* scales, ScaleFormat format, int64_t at) {
-  return format == ScaleFormat::kUe8m0
-             ? numerics::ue8m0_to_float(static_cast<const uint8_t*>(scales)[at])
-             : static_cast<const float*>(scales)[at];
+/// A scale as stored. Decoding is left to scale_value, so that a thread that asks for a scale does
+/// not wait for it.
+__device__ __forceinline__ uint32_t request_scale(const void* scales,
+                                                  ScaleFormat format,
+                                                  int64_t at) {
+  uint32_t stored;
+  if (format == ScaleFormat::kUe8m0) {
+    stored = static_cast<const uint8_t*>(scales)[at];
+  } else {
+    stored = static_cast<const uint32_t*>(scales)[at];
+  }
+  return stored;
+}
+
+__device__ __forceinline__ float scale_value(uint32_t stored, ScaleFormat format) {
+  return format == ScaleFormat::kUe8m0 ? numerics::ue8m0_to_float(static_cast<uint8_t>(stored))
+                                       : numerics::float_from_bits(stored);
 }
 
 template <class T, int kTokens, int kRowTiles>
@@ -43,6 +56,7 @@ struct Consumer {
   uint32_t ring_parity = 0;
   uint32_t item_parity = 0;  // parity of `reduced` and `drained`
   float acc[T::kAccumulators];
+  uint32_t x_scale[kTokens / 4];  // as stored, on its way
 
   /// Blocks of 128 inputs that this block of threads meets in an item of the
   /// task.
@@ -50,16 +64,23 @@ struct Consumer {
     return task.format == WeightFormat::kBf16 ? 0 : task.leaves_per_block * task.tiles_per_leaf;
   }
 
-  __device__ float weight_scale(const Item& item, int block) const {
+  __device__ uint32_t request_weight_scale(const Item& item, int block) const {
     const LinearDeviceTask& task = params.tasks[item.task];
     const int blocks = scale_blocks(task);
     if (block >= blocks) {
-      return 0.0F;
+      return 0;
     }
     const int64_t scale_row = static_cast<int64_t>(item.row_block) * kRowTiles / 2;
-    return load_scale(task.weight_scales,
-                      task.weight_scale_format,
-                      scale_row * task.tiles_per_row + rank * blocks + block);
+    return request_scale(task.weight_scales,
+                         task.weight_scale_format,
+                         scale_row * task.tiles_per_row + rank * blocks + block);
+  }
+  /// Decodes this thread's weight scale of an item and shows it to the block.
+  __device__ void keep_weight_scale(const Item& item, int half, uint32_t stored) const {
+    if (thread < params.scale_blocks) {
+      arena.weight_scales[half * params.scale_blocks + thread] =
+          scale_value(stored, params.tasks[item.task].weight_scale_format);
+    }
   }
 
   /// This block's stretch of every token's x; complete after async_copy_wait.
@@ -90,29 +111,52 @@ struct Consumer {
     ptx::async_copy_commit();
   }
 
-  __device__ void load_x_scales(const Item& item) const {
+  /// x's scale of block `block` for the tokens 4 * round + warp (FP8 products have four consumer
+  /// warps).
+  __device__ __forceinline__ void read_x_scales(const Item& item, int block) {
     const LinearDeviceTask& task = params.tasks[item.task];
-    if (task.format != WeightFormat::kE4m3) {
-      return;
-    }
     const int blocks = scale_blocks(task);
     const int token_begin = item.token_tile * kTokens;
-    // FP8 products have one row tile: four consumer warps.
-    for (int block = lane; block < blocks; block += 32) {
-      float scales[kTokens / 4];
 #pragma unroll
-      for (int round = 0; round < kTokens / 4; ++round) {
-        const int token = token_begin + 4 * round + warp;
-        scales[round] = token < params.num_tokens
-                            ? load_scale(task.x_scales,
-                                         task.x_scale_format,
-                                         token * task.x_scale_stride + rank * blocks + block)
-                            : 0.0F;
-      }
+    for (int round = 0; round < kTokens / 4; ++round) {
+      const int token = token_begin + 4 * round + warp;
+      x_scale[round] = block < blocks && token < params.num_tokens
+                           ? request_scale(task.x_scales,
+                                           task.x_scale_format,
+                                           token * task.x_scale_stride + rank * blocks + block)
+                           : 0U;
+    }
+  }
+  __device__ __forceinline__ void keep_x_scales(int block, ScaleFormat format) const {
 #pragma unroll
-      for (int round = 0; round < kTokens / 4; ++round) {
-        arena.x_scales[block * kTokens + 4 * round + warp] = scales[round];
+    for (int round = 0; round < kTokens / 4; ++round) {
+      arena.x_scales[block * kTokens + 4 * round + warp] = scale_value(x_scale[round], format);
+    }
+  }
+
+  /// Requests this block's x and the scales of its first 32 blocks of inputs.
+  __device__ __forceinline__ void request_activations(const Item& item) {
+    if constexpr (T::kResident) {
+      load_x(item);
+    }
+    if (kRowTiles == 1 && params.tasks[item.task].format == WeightFormat::kE4m3) {
+      read_x_scales(item, lane);
+    }
+  }
+  /// Waits for them and brings the scales of further blocks.
+  __device__ __forceinline__ void keep_activations(const Item& item) {
+    if (kRowTiles == 1 && params.tasks[item.task].format == WeightFormat::kE4m3) {
+      const int blocks = scale_blocks(params.tasks[item.task]);
+      for (int block = lane; block < blocks; block += 32) {
+        if (block >= 32) {
+          read_x_scales(item, block);
+        }
+        keep_x_scales(block, params.tasks[item.task].x_scale_format);
       }
+    }
+    if constexpr (T::kResident) {
+      ptx::async_copy_wait<0>();
+      ptx::fence_async_shared();
     }
   }
 
@@ -349,17 +393,6 @@ struct Consumer {
     item_parity ^= 1;
   }
 
-  __device__ void load_activations(const Item& item) const {
-    if constexpr (T::kResident) {
-      load_x(item);
-    }
-    load_x_scales(item);
-    if constexpr (T::kResident) {
-      ptx::async_copy_wait<0>();
-      ptx::fence_async_shared();
-    }
-  }
-
   /// True when the block's x of `next` is not that of `item`.
   __device__ bool needs_activations(const Item& item, const Item& next) const {
     return item.task != next.task || item.token_tile != next.token_tile ||
@@ -369,22 +402,30 @@ struct Consumer {
 
   __device__ void run(int cluster_index) {
     const int blocks = params.scale_blocks;
-    // Scales of the first item's weights are requested before the predecessor ends.
     Item item = find_item(params, cluster_index);
-    float scale = thread < blocks ? weight_scale(item, thread) : 0.0F;
-    prepare_barriers();
-    ptx::wait_for_predecessor();
-    load_activations(item);
-    if (thread < blocks) {
-      arena.weight_scales[thread] = scale;
+    uint32_t scale = 0;  // of this thread's block of inputs, as stored, on its way
+    if (params.programmatic != 0) {
+      // Weights and their scales are on their way when the predecessor ends.
+      scale = request_weight_scale(item, thread);
+      prepare_barriers();
+      ptx::wait_for_predecessor();
+      request_activations(item);
+    } else {
+      // x first: behind the weights it would arrive last.
+      request_activations(item);
+      scale = request_weight_scale(item, thread);
+      ptx::named_barrier_arrive(kRequestedBarrier, T::kThreads);
+      prepare_barriers();
     }
+    keep_activations(item);
+    keep_weight_scale(item, 0, scale);
     ptx::named_barrier_sync(kReadyBarrier, T::kThreads);  // with the producer's warp
     int half = 0;
     for (int index = cluster_index;;) {
       const LinearDeviceTask& task = params.tasks[item.task];
       const bool last = index + params.num_clusters >= params.num_items;
       const Item next = last ? item : find_item(params, index + params.num_clusters);
-      scale = !last && thread < blocks ? weight_scale(next, thread) : 0.0F;  // on its way meanwhile
+      scale = last ? 0 : request_weight_scale(next, thread);
       multiply_item(task, arena.weight_scales + half * blocks);
       if (shift == 0 && task.output != LinearOutput::kE4m3) {
         store_item(item);
@@ -396,12 +437,11 @@ struct Consumer {
       }
       if (needs_activations(item, next)) {
         ptx::named_barrier_sync(kConsumerBarrier, T::kConsumers);  // everybody is done with the old
-        load_activations(next);
+        request_activations(next);
+        keep_activations(next);
       }
       half ^= 1;
-      if (thread < blocks) {
-        arena.weight_scales[half * blocks + thread] = scale;
-      }
+      keep_weight_scale(next, half, scale);
       ptx::named_barrier_sync(kConsumerBarrier, T::kConsumers);
       index += params.num_clusters;
       item = next;
@@ -441,8 +481,18 @@ __device__ void run_block(const LinearDeviceParams& params,
   if (threadIdx.x >= T::kConsumers) {
     const bool produces = threadIdx.x == T::kConsumers;
     Producer<T, kTokens, kRowTiles> producer(params, x_maps, arena, cluster_index, rank);
+    int begin = 0;
+    if (params.programmatic == 0) {
+      if (produces) {
+        producer.first_ring(0, 1);
+      }
+      __syncwarp();
+      ptx::named_barrier_sync(kRequestedBarrier, T::kThreads);  // x goes before the other weights
+      begin = 1;
+    }
     if (produces) {
-      producer.first_ring();
+      producer.first_ring(begin, params.stages);
+      producer.first_x();
     }
     __syncwarp();
     if (shift > 0) {

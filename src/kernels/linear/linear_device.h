@@ -49,6 +49,7 @@ struct LinearDeviceParams {
   int32_t reduction_offset;
   int32_t barrier_offset;
   int32_t scale_offset;
+  int32_t programmatic;  // launched to run ahead of its predecessor
   LinearDeviceTask tasks[kMaxLinearTasks];
 };
 

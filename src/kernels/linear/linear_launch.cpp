@@ -120,6 +120,7 @@ void launch_linear_tasks(const LinearParams& given,
   device_params.reduction_offset = plan.reduction_offset;
   device_params.barrier_offset = plan.barrier_offset;
   device_params.scale_offset = plan.scale_offset;
+  device_params.programmatic = params.programmatic ? 1 : 0;
 
   using Start = void (*)(
       const LinearDeviceParams&, const LinearXMaps&, const LinearPlan&, bool, device::StreamHandle);

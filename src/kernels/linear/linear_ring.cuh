@@ -16,6 +16,7 @@ namespace baleen::kernels::linear_body {
 
 inline constexpr uint32_t kConsumerBarrier = 1;
 inline constexpr uint32_t kReadyBarrier = 2;
+inline constexpr uint32_t kRequestedBarrier = 3;
 
 template <int kTokens, int kRowTiles>
 struct Tile {
@@ -107,22 +108,24 @@ class Producer {
         rank_(rank),
         stages_(params.stages) {}
 
-  __device__ void first_ring() {
-    walk<Pass::kFirstWeights>();
+  /// Weights of stages `begin` to `end` of the first ring.
+  __device__ void first_ring(int begin, int end) { walk<Pass::kFirstWeights>(begin, end); }
+  __device__ void first_x() {
     if constexpr (!T::kResident) {
       ptx::wait_for_predecessor();
-      walk<Pass::kFirstX>();
+      walk<Pass::kFirstX>(0, stages_);
     }
   }
   /// When the consumers have prepared the `empty` barriers.
-  __device__ void rest() { walk<Pass::kRest>(); }
+  __device__ void rest() { walk<Pass::kRest>(stages_, 1 << 30); }
 
  private:
   enum class Pass { kFirstWeights, kFirstX, kRest };
 
-  /// Visits this block's stages in order and requests what the pass asks for.
+  /// Goes through this block's stages in order and requests what the pass asks for from stage
+  /// `begin` to `end`.
   template <Pass kPass>
-  __device__ __forceinline__ void walk() {
+  __device__ __forceinline__ void walk(int begin, int end) {
     int slot = 0;
     uint32_t parity = 1;  // of `empty` in the first round
     int visited = 0;
@@ -140,16 +143,18 @@ class Producer {
         for (int left = tiles_per_leaf; left > 0; left -= T::kTilesPerStage) {
           const int tiles = min(left, T::kTilesPerStage);
           const uint32_t bytes = static_cast<uint32_t>(tiles) * kTileBytes;
-          if (kPass != Pass::kRest && visited == stages_) {
+          if (visited == end) {
             return;
           }
-          if constexpr (kPass == Pass::kFirstWeights) {
+          if (visited < begin) {
+            // done by an earlier pass
+          } else if constexpr (kPass == Pass::kFirstWeights) {
             ptx::barrier_init(&arena_.full[slot], 1);
             ptx::fence_barrier_init();
             request_weights(task, source, row_bytes, bytes, slot);
           } else if constexpr (kPass == Pass::kFirstX) {
             request_x(task, item, tile, slot);
-          } else if (visited >= stages_) {
+          } else {
             ptx::barrier_wait(&arena_.empty[slot], parity);
             request_weights(task, source, row_bytes, bytes, slot);
             if constexpr (!T::kResident) {
