@@ -39,9 +39,8 @@ __device__ __forceinline__ LanePlaces lane_places(const GroupShared& group,
 }
 
 template <bool kWide>
-__device__ __forceinline__ ExpertMagnitudes
-magnitudes(uint32_t table, uint32_t word, int group, const ExpertShifts& shifts) {
-  const uint32_t biased = word_offset(word, group, shifts);
+__device__ __forceinline__ ExpertMagnitudes magnitudes(uint32_t table, uint32_t word, int group) {
+  const uint32_t biased = word_offset(word, group);
   if constexpr (kWide) {
     const uint2 entry = ptx::load_shared_8(table + biased * 8);
     return {entry.x, entry.y};

@@ -90,10 +90,9 @@ __device__ __forceinline__ Plan make_plan(const ExpertsParams& params, int32_t n
   plan.up_tiles = 2 * params.width / kExpertTileRows;
   plan.down_items = (tiles + plan.run - 1) / plan.run;
   plan.num_up = num_units * plan.up_tiles;
-  const int32_t num_down = num_units * plan.down_items;
-  plan.num_items = plan.num_up + num_down;
+  plan.num_items = plan.num_up + num_units * plan.down_items;
   plan.shared_up = plan.num_up <= grid;
-  plan.fixed = plan.shared_up || (plan.num_up <= workers && num_down <= workers);
+  plan.fixed = plan.shared_up || plan.num_items <= 3 * workers;
   return plan;
 }
 
