@@ -21,6 +21,7 @@ using benching::Ceiling;
 
 constexpr int32_t kMultiprocessors = 132;
 constexpr int64_t kPoolRows = 262'144;  // 153 MB
+constexpr int64_t kMostRows = 700'000;  // visited by one launch
 
 /// The arguments one after another.
 template <class... Parts>
@@ -37,17 +38,13 @@ struct Layer {
   bool dense = false;
 };
 
-/// Device memory shared by all rows of one layer kind and batch.
-class Inputs {
+/// A pool of random rows in pages of 64, larger than the L2; every page is different.
+class Pool {
  public:
-  Inputs(const Layer& layer, int32_t heads, int32_t queries, int sets)
-      : layer_(layer), heads_(heads), queries_(queries) {
+  Pool() {
     testing::RandomValues random(11);
     const int64_t pages = kPoolRows / 64;
-    pool_ = device::Buffer<uint8_t>(pages * kv_page_bytes(64));
     std::vector<uint8_t> page(static_cast<std::size_t>(kv_page_bytes(64)));
-    std::vector<uint8_t> all;
-    all.reserve(static_cast<std::size_t>(pages) * page.size());
     const KvPoolView host{.base = nullptr, .page_bytes = kv_page_bytes(64), .rows_per_page = 64};
     for (int32_t row = 0; row < 64; ++row) {
       for (int i = 0; i < kKvNopeDims; ++i) {
@@ -65,12 +62,28 @@ class Inputs {
             static_cast<uint8_t>(random.integer(125, 128));
       }
     }
+    std::vector<uint8_t> all;
+    all.reserve(static_cast<std::size_t>(pages) * page.size());
     for (int64_t i = 0; i < pages; ++i) {
-      // Rotating rows of one random page keeps filling short and every page different.
       all.insert(all.end(), page.begin(), page.end());
       std::rotate(page.begin(), page.begin() + kKvValueBytes, page.begin() + 64 * kKvValueBytes);
     }
-    pool_.copy_from_host(all);
+    bytes_ = device::Buffer<uint8_t>::from_host(all);
+  }
+  KvPoolView view() {
+    return {.base = bytes_.data(), .page_bytes = kv_page_bytes(64), .rows_per_page = 64};
+  }
+
+ private:
+  device::Buffer<uint8_t> bytes_;
+};
+
+/// Queries, lists and outputs of one row of the table.
+class Inputs {
+ public:
+  Inputs(const KvPoolView& pool, const Layer& layer, int32_t heads, int32_t queries, int sets)
+      : pool_(pool), layer_(layer), heads_(heads), queries_(queries) {
+    testing::RandomValues random(12);
     const std::vector<uint16_t> q =
         random.bf16_normals(static_cast<int64_t>(queries) * heads * kKvDims);
     for (int set = 0; set < sets; ++set) {
@@ -105,18 +118,16 @@ class Inputs {
     if (workspace_.count() < bytes) {
       workspace_ = device::Buffer<uint8_t>(bytes);
     }
-    const KvPoolView view{
-        .base = pool_.data(), .page_bytes = kv_page_bytes(64), .rows_per_page = 64};
     SparseAttentionParams params;
     params.q = q_[static_cast<std::size_t>(set)].data();
-    params.first = {.pool = view,
+    params.first = {.pool = pool_,
                     .rows = first_.data() + static_cast<int64_t>(set) * queries_ * layer_.first,
                     .stride = layer_.first,
                     .capacity = layer_.first};
     if (layer_.second > 0) {
       const int64_t stride = layer_.dense ? (layer_.second + 1) / 2 : layer_.second;
       const int32_t* table = second_.data() + set * queries_ * stride;
-      params.second = {.pool = view,
+      params.second = {.pool = pool_,
                        .rows = layer_.dense ? nullptr : table,
                        .pages = layer_.dense ? table : nullptr,
                        .stride = stride,
@@ -139,10 +150,10 @@ class Inputs {
   double flop() const { return 4.0 * queries_ * heads_ * kKvDims * (layer_.first + layer_.second); }
 
  private:
+  KvPoolView pool_;
   Layer layer_;
   int32_t heads_;
   int32_t queries_;
-  device::Buffer<uint8_t> pool_;
   std::vector<device::Buffer<uint16_t>> q_;
   device::Buffer<float> sink_;
   device::Buffer<int32_t> first_;
@@ -179,6 +190,7 @@ const std::vector<Layer>& layers() {
 }
 
 void run(BenchContext& bench) {
+  Pool pool;
   for (const Layer& layer : layers()) {
     for (const int32_t heads : {16, 32, 64, 128}) {
       for (const int32_t batch : {1, 8, 64, 256}) {
@@ -189,10 +201,13 @@ void run(BenchContext& bench) {
             continue;
           }
           const int32_t queries = batch * drafted;
+          if (static_cast<int64_t>(queries) * (layer.first + layer.second) > kMostRows) {
+            continue;  // seconds per row, and no other bound than at the batch before
+          }
           const int64_t row_bytes =
               static_cast<int64_t>(queries) * (layer.first + layer.second) * 584;
           const int sets = BenchContext::sets_for(row_bytes);
-          Inputs inputs(layer, heads, queries, sets);
+          Inputs inputs(pool.view(), layer, heads, queries, sets);
           for (const AttentionMode mode : {AttentionMode::kFast, AttentionMode::kInvariant}) {
             measure(bench,
                     inputs,
