@@ -107,6 +107,26 @@ TEST(SequenceCaptureTest, PreemptionDuringAChunkKeepsWhatIsFinal) {
   EXPECT_EQ(work.cache().peek({.ids = prompt}).hit, 256);
 }
 
+TEST(SequenceCaptureTest, AnEndWithAStepInFlightHasNoStreams) {
+  for (const bool in_flight : {false, true}) {
+    CacheWorkload work(full_size());
+    const int a = work.admit(some_ids(131));
+    work.run(a, 131, 0);
+    work.submit({{a, 1, 0}});
+    if (in_flight) {
+      work.submit({{a, 1, 0}});  // leaves later streams behind in the executor
+    }
+    work.process();
+    work.finish(a);
+    work.submit({});
+    ASSERT_EQ(work.last_captures().size(), 1U);
+    EXPECT_EQ(work.last_captures()[0].position, 132);
+    EXPECT_EQ(work.last_captures()[0].with_streams, !in_flight);
+    work.process_all();
+    EXPECT_SOUND(work);
+  }
+}
+
 TEST(SequenceCaptureTest, AFullPoolGivesUpTheLeastRecentPoint) {
   WorkloadOptions options = full_size();
   options.cache.sizes.checkpoint_slots = 2;
