@@ -10,13 +10,11 @@
 namespace baleen::kernels {
 namespace {
 
-constexpr int kKvGroups = 3;  // of 4 warps
-constexpr int kKvStages = 6;  // of 32 KB
-constexpr int kIndexGroups = 12;
-constexpr int kIndexStages = 24;  // of 8 KB
-constexpr int kDenseStages = 12;  // of 16 KB
-static_assert(overlap_shared<kKvDims, kKvGroups, kKvStages>() <= 227 * 1024);
-static_assert(overlap_shared<kIndexDims, kIndexGroups, kIndexStages>() <= 227 * 1024);
+using KvShape = OverlapShape<kKvDims, 2, 4, 6>;
+using IndexShape = OverlapShape<kIndexDims, 6, 6, 22>;
+constexpr int kDenseStages = 24;  // of 8 KB
+static_assert(KvShape::shared_bytes() <= 227 * 1024);
+static_assert(IndexShape::shared_bytes() <= 227 * 1024);
 static_assert(dense_shared<kDenseStages>() <= 227 * 1024);
 
 int multiprocessors() {
@@ -27,14 +25,14 @@ int multiprocessors() {
   return count;
 }
 
-template <int kDims, int kGroups, int kStages>
+template <class Shape>
 void launch_overlap(const CompressorPoolParams& params, cudaStream_t stream) {
   const int blocks = std::min(multiprocessors(), params.max_entries);
   device::launch(stream,
                  {.grid = dim3(static_cast<unsigned>(blocks)),
-                  .block = dim3(overlap_threads<kDims, kGroups>),
-                  .shared_bytes = overlap_shared<kDims, kGroups, kStages>()},
-                 overlap_pool_kernel<kDims, kGroups, kStages>,
+                  .block = dim3(Shape::kThreads),
+                  .shared_bytes = Shape::shared_bytes()},
+                 overlap_pool_kernel<Shape>,
                  params);
 }
 
@@ -67,10 +65,10 @@ void compressor_pool_sm90(const CompressorPoolParams& params,
   }
   switch (params.kind) {
     case CompressorKind::kC4:
-      launch_overlap<kKvDims, kKvGroups, kKvStages>(params, stream);
+      launch_overlap<KvShape>(params, stream);
       return;
     case CompressorKind::kIndex:
-      launch_overlap<kIndexDims, kIndexGroups, kIndexStages>(params, stream);
+      launch_overlap<IndexShape>(params, stream);
       return;
     case CompressorKind::kC128:
       break;

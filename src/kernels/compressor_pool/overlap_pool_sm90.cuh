@@ -2,13 +2,14 @@
 // Pool of ratio-4 compressors on Hopper. The four token rows of a group lie side by side, so a
 // producer warp brings a whole group (32 KB at 512 channels) by one bulk copy into a ring of stages
 // and runs far ahead; each element is read once: the carry half of a group serves the next entry,
-// its own half the own entry. Groups of consumer warps take the entries in turn, pool four channels
-// per lane, and one warp of the group finishes and stores the entry while the others go on. A block
-// walks one stretch of the plan; where a stretch or a request begins, the carry group gets a stage
-// of its own.
+// its own half the own entry. Groups of pool warps take the entries in turn, four channels per
+// lane, and hand the pooled row through a small second ring to tail warps, which finish and store
+// one entry each: their long chain of dependent steps never holds a stage. A block walks one
+// stretch of the plan; where a stretch or a request begins, the carry group gets a stage of its
+// own.
 //
-//   overlap_pool_kernel<512, 3, 6><<<blocks, overlap_threads<512, 3>, overlap_shared<512, 3,
-//   6>()>>>(p);
+//   using Shape = OverlapShape<512, 2, 4, 6>;
+//   overlap_pool_kernel<Shape><<<blocks, Shape::kThreads, Shape::shared_bytes()>>>(params);
 
 #include "kernels/compressor_pool/pool_math.cuh"
 #include "kernels/compressor_pool/pool_tail.cuh"
@@ -20,21 +21,30 @@ namespace baleen::kernels {
 inline constexpr int kGroupTokens = 4;
 inline constexpr int kOverlapSlots = 2 * kGroupTokens;
 
-template <int kDims>
-inline constexpr int overlap_group_warps = kDims / 128;
-template <int kDims, int kGroups>
-inline constexpr int overlap_threads = (kGroups * overlap_group_warps<kDims> + 1) * 32;
 /// A token's row: [carry value | own value | carry score | own score].
 template <int kDims>
 inline constexpr int overlap_row_floats = 4 * kDims;
 template <int kDims>
 inline constexpr int overlap_stage_bytes = kGroupTokens * overlap_row_floats<kDims> * 4;
 
-template <int kDims, int kGroups, int kStages>
-constexpr int overlap_shared() {
-  const int pooled = kDims == kKvDims ? kGroups * 2 * kDims * 2 : 0;
-  return kStages * (overlap_stage_bytes<kDims> + 16 + 2 * 8) + pooled;
-}
+/// kGroups groups of pool warps, kTails tail warps, kStages groups of tokens in flight.
+template <int kDims_, int kGroups_, int kTails_, int kStages_>
+struct OverlapShape {
+  static constexpr int kDims = kDims_;
+  static constexpr int kGroups = kGroups_;
+  static constexpr int kTails = kTails_;
+  static constexpr int kStages = kStages_;
+  static constexpr int kGroupWarps = kDims / 128;
+  static constexpr int kPoolWarps = kGroups * kGroupWarps;
+  static constexpr int kThreads = (kPoolWarps + kTails + 1) * 32;
+  static constexpr int kHandovers = 2 * kTails;  // pooled rows between pool and tail warps
+  // A waiter knows a phase by its parity alone: each handover has one tail warp and one pool group.
+  static_assert(kHandovers % kTails == 0 && kHandovers % kGroups == 0 && kStages >= 3);
+  static constexpr int shared_bytes() {
+    return kStages * (overlap_stage_bytes<kDims> + 16 + 2 * 8) +
+           kHandovers * (2 * kDims + 8 + 2 * 8) + kGroupTokens * 2 * kDims * 4;
+  }
+};
 
 /// What consumers must know about a stage.
 struct OverlapStage {
@@ -155,60 +165,108 @@ __device__ __forceinline__ void produce_stretch(OverlapProducer<kDims, kStages>&
       before = record;
     }
   }
-  producer.emit_end();
 }
 
-template <int kDims, int kGroups, int kStages>
-__global__ void __launch_bounds__(overlap_threads<kDims, kGroups>, 1)
+/// A pooled row on its way to a tail warp.
+struct Handover {
+  static constexpr int32_t kEnd = -2;  // as destination: no row follows
+  int32_t destination;
+  int32_t end_position;
+};
+
+template <class Shape>
+__device__ __forceinline__ void finish_entries(const CompressorPoolParams& params,
+                                               const uint16_t* pooled,
+                                               const Handover* handovers,
+                                               ptx::Barrier* full,
+                                               ptx::Barrier* empty,
+                                               int tail) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const float frequency = __ldg(params.frequencies + lane);
+  for (int32_t turn = tail;; turn += Shape::kTails) {
+    const int place = turn % Shape::kHandovers;
+    ptx::barrier_wait(&full[place], (turn / Shape::kHandovers) & 1);
+    const Handover here = handovers[place];
+    if (here.destination == Handover::kEnd) {
+      return;
+    }
+    const uint16_t* row = pooled + place * Shape::kDims;
+    if constexpr (Shape::kDims == kIndexDims) {
+      const uint2 four = *reinterpret_cast<const uint2*>(row + lane * kIndexLaneDims);
+      float v[kIndexLaneDims] = {ptx::low_bf16(four.x),
+                                 ptx::high_bf16(four.x),
+                                 ptx::low_bf16(four.y),
+                                 ptx::high_bf16(four.y)};
+      store_pooled_index_key(params, v, frequency, here.end_position, here.destination);
+    } else {
+      store_pooled_kv(params, row, frequency, here.end_position, here.destination);
+    }
+    __syncwarp();
+    if (lane == 0) {
+      ptx::barrier_arrive(&empty[place]);
+    }
+  }
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
     overlap_pool_kernel(const __grid_constant__ CompressorPoolParams params) {
-  static_assert(kStages >= 3);
-  constexpr int kGroupWarps = overlap_group_warps<kDims>;
-  constexpr int kConsumers = kGroups * kGroupWarps;
+  constexpr int kDims = Shape::kDims;
+  constexpr int kStages = Shape::kStages;
   constexpr int kStageFloats = overlap_stage_bytes<kDims> / 4;
   constexpr int kRow = overlap_row_floats<kDims>;
   extern __shared__ __align__(128) uint8_t shared[];
   auto* stages = reinterpret_cast<float*>(shared);
-  auto* pooled = reinterpret_cast<uint16_t*>(stages + kStages * kStageFloats);
-  auto* about =
-      reinterpret_cast<OverlapStage*>(pooled + (kDims == kKvDims ? kGroups * 2 * kDims : 0));
-  auto* full = reinterpret_cast<ptx::Barrier*>(about + kStages);
+  float* bias = stages + kStages * kStageFloats;  // [4, carry | own]
+  auto* pooled = reinterpret_cast<uint16_t*>(bias + kGroupTokens * 2 * kDims);
+  auto* about = reinterpret_cast<OverlapStage*>(pooled + Shape::kHandovers * kDims);
+  auto* handovers = reinterpret_cast<Handover*>(about + kStages);
+  auto* full = reinterpret_cast<ptx::Barrier*>(handovers + Shape::kHandovers);
   ptx::Barrier* empty = full + kStages;
+  ptx::Barrier* pooled_full = empty + kStages;
+  ptx::Barrier* pooled_empty = pooled_full + Shape::kHandovers;
 
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       ptx::barrier_init(&full[i], 1);
-      ptx::barrier_init(&empty[i], kConsumers);
+      ptx::barrier_init(&empty[i], Shape::kPoolWarps);
+    }
+    for (int i = 0; i < Shape::kHandovers; ++i) {
+      ptx::barrier_init(&pooled_full[i], Shape::kGroupWarps);
+      ptx::barrier_init(&pooled_empty[i], 1);
     }
     ptx::fence_barrier_init();
   }
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < kGroupTokens * 2 * kDims;
+       i += Shape::kThreads * 4) {
+    *reinterpret_cast<float4*>(bias + i) =
+        params.ape == nullptr ? make_float4(0.0F, 0.0F, 0.0F, 0.0F)
+                              : __ldg(reinterpret_cast<const float4*>(params.ape + i));
+  }
   __syncthreads();
 
-  if (warp == kConsumers) {
+  if (warp == Shape::kPoolWarps + Shape::kTails) {
     ptx::wait_for_predecessor();
     const int64_t count = entry_count(params);
     const auto begin = static_cast<int32_t>(count * blockIdx.x / gridDim.x);
     const auto end = static_cast<int32_t>(count * (blockIdx.x + 1) / gridDim.x);
     OverlapProducer<kDims, kStages> producer{params, stages, about, full, empty};
     produce_stretch(producer, begin, end);
+    producer.emit_end();
+    return;
+  }
+  ptx::wait_for_predecessor();
+  if (warp >= Shape::kPoolWarps) {
+    finish_entries<Shape>(
+        params, pooled, handovers, pooled_full, pooled_empty, warp - Shape::kPoolWarps);
     return;
   }
 
-  const int group = warp / kGroupWarps;
-  const int member = warp % kGroupWarps;
-  const int channel = member * 128 + lane * 4;
-  float bias[kOverlapSlots][4] = {};
-  if (params.ape != nullptr) {  // [4, carry | own]
-#pragma unroll
-    for (int s = 0; s < kOverlapSlots; ++s) {
-      const int at = (s % kGroupTokens) * 2 * kDims + (s < kGroupTokens ? 0 : kDims) + channel;
-      const float4 four = __ldg(reinterpret_cast<const float4*>(params.ape + at));
-      bias[s][0] = four.x, bias[s][1] = four.y, bias[s][2] = four.z, bias[s][3] = four.w;
-    }
-  }
-  const float frequency = __ldg(params.frequencies + lane);
-  ptx::wait_for_predecessor();
+  const int group = warp / Shape::kGroupWarps;
+  const int channel = warp % Shape::kGroupWarps * 128 + lane * 4;
+  const bool leads = warp % Shape::kGroupWarps == 0 && lane == 0;
   int32_t entries = 0;
   uint32_t before_flags = 0;
   for (int32_t sequence = 0;; ++sequence) {
@@ -219,13 +277,10 @@ __global__ void __launch_bounds__(overlap_threads<kDims, kGroups>, 1)
     if ((here.flags & OverlapStage::kEnd) != 0) {
       break;
     }
-    bool mine = false;
-    int32_t own_turn = 0;
-    if ((here.flags & OverlapStage::kEntry) != 0) {
-      mine = entries % kGroups == group;
-      own_turn = entries / kGroups;
-      ++entries;
-    }
+    const bool is_entry = (here.flags & OverlapStage::kEntry) != 0;
+    const bool mine = is_entry && entries % Shape::kGroups == group;
+    const int32_t turn = entries;
+    entries += is_entry ? 1 : 0;
     float scores[4][kOverlapSlots];
     float values[4][kOverlapSlots];
     if (mine) {
@@ -234,8 +289,9 @@ __global__ void __launch_bounds__(overlap_threads<kDims, kGroups>, 1)
       for (int s = 0; s < kOverlapSlots; ++s) {
         const bool is_carry = s < kGroupTokens;
         const int token = s % kGroupTokens;
-        const float* row = stages + (is_carry ? before : stage) * kStageFloats + token * kRow +
-                           (is_carry ? 0 : kDims) + channel;
+        const int half = is_carry ? 0 : kDims;
+        const float* row =
+            stages + (is_carry ? before : stage) * kStageFloats + token * kRow + half + channel;
         float4 u = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
         const float none = -__int_as_float(0x7F800000);
         float4 z = make_float4(none, none, none, none);
@@ -243,8 +299,10 @@ __global__ void __launch_bounds__(overlap_threads<kDims, kGroups>, 1)
           u = *reinterpret_cast<const float4*>(row);
           z = *reinterpret_cast<const float4*>(row + 2 * kDims);
           if (((is_carry ? before_flags : here.flags) >> token & 1U) != 0) {
-            z.x = __fadd_rn(z.x, bias[s][0]), z.y = __fadd_rn(z.y, bias[s][1]);
-            z.z = __fadd_rn(z.z, bias[s][2]), z.w = __fadd_rn(z.w, bias[s][3]);
+            const float4 b =
+                *reinterpret_cast<const float4*>(bias + token * 2 * kDims + half + channel);
+            z.x = __fadd_rn(z.x, b.x), z.y = __fadd_rn(z.y, b.y);
+            z.z = __fadd_rn(z.z, b.z), z.w = __fadd_rn(z.w, b.w);
           }
         }
         scores[0][s] = z.x, scores[1][s] = z.y, scores[2][s] = z.z, scores[3][s] = z.w;
@@ -268,16 +326,31 @@ __global__ void __launch_bounds__(overlap_threads<kDims, kGroups>, 1)
       *reinterpret_cast<float4*>(params.pooled + static_cast<int64_t>(here.entry) * kDims +
                                  channel) = make_float4(result[0], result[1], result[2], result[3]);
     }
-    if constexpr (kDims == kIndexDims) {
-      store_pooled_index_key(params, result, frequency, here.end_position, here.destination);
-    } else {
-      uint16_t* row = pooled + (group * 2 + (own_turn & 1)) * kDims;
-      *reinterpret_cast<uint2*>(row + channel) =
-          make_uint2(ptx::pack_bf16(result[0], result[1]), ptx::pack_bf16(result[2], result[3]));
-      ptx::named_barrier_sync(1 + static_cast<uint32_t>(group), kGroupWarps * 32);
-      if (own_turn % kGroupWarps == member) {
-        store_pooled_kv(params, row, frequency, here.end_position, here.destination);
-      }
+    const int place = turn % Shape::kHandovers;
+    ptx::barrier_wait(&pooled_empty[place], ((turn / Shape::kHandovers) & 1) ^ 1);
+    *reinterpret_cast<uint2*>(pooled + place * kDims + channel) =
+        make_uint2(ptx::pack_bf16(result[0], result[1]), ptx::pack_bf16(result[2], result[3]));
+    if (leads) {
+      handovers[place] = {here.destination, here.end_position};
+    }
+    __syncwarp();
+    if (lane == 0) {
+      ptx::barrier_arrive(&pooled_full[place]);
+    }
+  }
+  // One end for every tail warp, from the group whose turn it is.
+  for (int32_t turn = entries; turn < entries + Shape::kTails; ++turn) {
+    if (turn % Shape::kGroups != group) {
+      continue;
+    }
+    const int place = turn % Shape::kHandovers;
+    ptx::barrier_wait(&pooled_empty[place], ((turn / Shape::kHandovers) & 1) ^ 1);
+    if (leads) {
+      handovers[place] = {Handover::kEnd, 0};
+    }
+    __syncwarp();
+    if (lane == 0) {
+      ptx::barrier_arrive(&pooled_full[place]);
     }
   }
 }
