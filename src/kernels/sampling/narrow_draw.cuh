@@ -14,6 +14,28 @@ namespace baleen::kernels {
 
 inline constexpr int kBoundSlack = 16;  // candidates more than needed that end the search early
 
+/// A key that k groups reach: the smallest leaf maximum when there are k finite leaves.
+__device__ inline uint32_t least_leaf_maximum(SamplingArena& arena,
+                                              const RowLogits& row,
+                                              int k,
+                                              int& turn) {
+  const auto leaf = static_cast<int>(threadIdx.x);
+  const float own = leaf < row.num_leaves ? arena.leaf_max[leaf] : minus_infinity();
+  const bool finite = own > minus_infinity();
+  const uint32_t least = __reduce_min_sync(kAllLanes, finite ? order_key(own) : 0xFFFFFFFFU);
+  const int leaves = block_sum(arena, finite ? 1 : 0, turn++);
+  if (sample_lane() == 0) {
+    arena.counts[turn & 1][sample_warp()] = static_cast<int32_t>(least);
+  }
+  __syncthreads();
+  uint32_t low = 0xFFFFFFFFU;
+  for (int w = 0; w < kSampleWarps; ++w) {
+    low = min(low, static_cast<uint32_t>(arena.counts[turn & 1][w]));
+  }
+  ++turn;
+  return leaves >= k ? low : kLowestKey + 1;
+}
+
 /// A key that at least min(k, finite groups) groups reach.
 __device__ inline uint32_t candidate_bound(SamplingArena& arena, const RowLogits& row, int k) {
   constexpr int kPerThread = kMostGroups / kSampleThreads;
@@ -41,12 +63,11 @@ __device__ inline uint32_t candidate_bound(SamplingArena& arena, const RowLogits
     largest = max(largest, static_cast<uint32_t>(arena.counts[turn & 1][w]));
   }
   ++turn;
-  uint32_t low = kLowestKey + 1;  // more than k groups reach it
-  uint32_t high = largest;        // after the loop: the answer is `low`
   if (k == 1) {
     return largest;
   }
-  high = largest + 1;  // none reaches it
+  uint32_t low = least_leaf_maximum(arena, row, k, turn);  // k groups reach it
+  uint32_t high = largest + 1;                             // none reaches it
   while (high - low > 1) {
     const uint32_t middle = low + (high - low) / 2;
     int reach = 0;
@@ -200,62 +221,133 @@ __device__ inline int sort_candidates(SamplingArena& arena) {
   return count;
 }
 
-/// Draws among the first `count` sorted candidates. `best` is the largest transformed logit.
+/// nucleus_length for at most 64 candidates: two chunks scanned side by side.
+__device__ inline int short_nucleus_length(const double* masses, int count, float top_p) {
+  const int lane = sample_lane();
+  const double first = lane < count ? masses[lane] : 0.0;
+  const double second = lane + 32 < count ? masses[lane + 32] : 0.0;
+  double low = first;
+  double high = second;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const double a = __shfl_up_sync(kAllLanes, low, distance);
+    const double b = __shfl_up_sync(kAllLanes, high, distance);
+    low += lane >= distance ? a : 0.0;
+    high += lane >= distance ? b : 0.0;
+  }
+  const double half = __shfl_sync(kAllLanes, low, 31);
+  const double border = static_cast<double>(top_p) * (half + __shfl_sync(kAllLanes, high, 31));
+  const double before_low = __shfl_up_sync(kAllLanes, low, 1);
+  const double before_high = __shfl_up_sync(kAllLanes, high, 1);
+  const bool keeps_low = lane < count && (lane == 0 ? 0.0 : before_low) < border;
+  const bool keeps_high = lane + 32 < count && half + (lane == 0 ? 0.0 : before_high) < border;
+  return __popc(__ballot_sync(kAllLanes, keeps_low)) + __popc(__ballot_sync(kAllLanes, keeps_high));
+}
+
+/// Number of candidates in the shortest run that reaches top_p, by one warp. Sums run best first.
+__device__ inline int nucleus_length(const double* masses, int count, float top_p) {
+  if (count <= 64) {
+    return short_nucleus_length(masses, count, top_p);
+  }
+  const int lane = sample_lane();
+  double total = 0.0;
+  for (int begin = 0; begin < count; begin += 32) {
+    double sum = begin + lane < count ? masses[begin + lane] : 0.0;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      sum += __shfl_xor_sync(kAllLanes, sum, distance);
+    }
+    total += sum;
+  }
+  const double border = static_cast<double>(top_p) * total;
+  double before = 0.0;
+  int kept = 0;
+  for (int begin = 0; begin < count && before < border; begin += 32) {
+    double up_to = begin + lane < count ? masses[begin + lane] : 0.0;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const double other = __shfl_up_sync(kAllLanes, up_to, distance);
+      up_to += lane >= distance ? other : 0.0;
+    }
+    const double earlier = __shfl_up_sync(kAllLanes, up_to, 1);
+    const bool is_kept = begin + lane < count && before + (lane == 0 ? 0.0 : earlier) < border;
+    kept += __popc(__ballot_sync(kAllLanes, is_kept));
+    before += __shfl_sync(kAllLanes, up_to, 31);
+  }
+  return kept;
+}
+
+/// Draws among the first `count` sorted candidates; `best` is the exact z of the best one. Leaves
+/// the drawn token's logit in `chosen`. The last warp finds the nucleus while the others score.
 __device__ inline int32_t draw_narrow(SamplingArena& arena,
                                       const RowLogits& row,
                                       int count,
                                       double best) {
   const SamplingRow& p = row.params;
-  const int lane = sample_lane();
-  int kept = count;
-  if (p.top_p < 1.0F || p.min_p > 0.0F) {
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kSampleThreads) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  constexpr int kScoring = kSampleThreads - 32;
+  const bool filters = p.top_p < 1.0F || p.min_p > 0.0F;
+  if (filters) {
+    for (int i = thread; i < count; i += kSampleThreads) {
       arena.masses[i] = exp(row.z(key_value(candidate_key(arena.sorted[i]))) - best);
     }
-    __syncthreads();
   }
-  if (p.top_p < 1.0F) {
-    // Every warp does the same scan, so no exchange is needed. Sums run best first.
-    double total = 0.0;
-    for (int begin = 0; begin < count; begin += 32) {
-      double sum = begin + lane < count ? arena.masses[begin + lane] : 0.0;
-#pragma unroll
-      for (int distance = 1; distance < 32; distance *= 2) {
-        sum += __shfl_xor_sync(kAllLanes, sum, distance);
-      }
-      total += sum;
-    }
-    const double border = static_cast<double>(p.top_p) * total;
-    double before = 0.0;
-    kept = 0;
-    for (int begin = 0; begin < count; begin += 32) {
-      const double own = begin + lane < count ? arena.masses[begin + lane] : 0.0;
-      double up_to = own;
-#pragma unroll
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const double other = __shfl_up_sync(kAllLanes, up_to, distance);
-        up_to += lane >= distance ? other : 0.0;
-      }
-      const double earlier = __shfl_up_sync(kAllLanes, up_to, 1);
-      const bool is_kept = begin + lane < count && before + (lane == 0 ? 0.0 : earlier) < border;
-      kept += __popc(__ballot_sync(kAllLanes, is_kept));
-      before += __shfl_sync(kAllLanes, up_to, 31);
-      if (!(before < border)) {
-        break;
-      }
+  if (thread == 0) {
+    arena.found_id = count;
+  }
+  __syncthreads();
+  if (p.top_p < 1.0F && sample_warp() == kSampleWarps - 1) {
+    const int kept = nucleus_length(arena.masses, count, p.top_p);
+    if (sample_lane() == 0) {
+      arena.found_id = kept;
     }
   }
+  if (thread < kScoring) {  // candidates' places are free: their scores
+    auto* scores = reinterpret_cast<double*>(arena.candidates);
+    for (int i = thread; i < count; i += kScoring) {
+      const uint64_t candidate = arena.sorted[i];
+      const double score =
+          row.z(key_value(candidate_key(candidate))) + noise_of(p, candidate_id(candidate));
+      const bool kept = !(p.min_p > 0.0F && arena.masses[i] < static_cast<double>(p.min_p));
+      scores[i] = kept ? score : __longlong_as_double(0x7FF8000000000000LL);
+    }
+  }
+  __syncthreads();
+  const int kept = arena.found_id;
   Scored mine = {0.0, -1};
-  for (int i = static_cast<int>(threadIdx.x); i < kept; i += kSampleThreads) {
-    if (p.min_p > 0.0F && arena.masses[i] < static_cast<double>(p.min_p)) {
-      continue;
+  const auto* scores = reinterpret_cast<const double*>(arena.candidates);
+  for (int i = thread; i < kept; i += kSampleThreads) {
+    if (scores[i] == scores[i]) {
+      const Scored score = {scores[i], candidate_id(arena.sorted[i])};
+      mine = better(score, mine) ? score : mine;
     }
-    const uint64_t candidate = arena.sorted[i];
-    const int32_t id = candidate_id(candidate);
-    const Scored score = {row.z(key_value(candidate_key(candidate))) + noise_of(p, id), id};
-    mine = better(score, mine) ? score : mine;
   }
-  return block_best(arena, mine).id;
+  constexpr int kFew = 64;
+  if (kept <= kFew) {  // one warp ends it
+    if (sample_warp() == 0) {
+      const int i = thread + 32;
+      if (i < kept && scores[i] == scores[i]) {
+        const Scored score = {scores[i], candidate_id(arena.sorted[i])};
+        mine = better(score, mine) ? score : mine;
+      }
+      const Scored drawn = warp_best(mine);
+      for (int at = thread; at < kept; at += 32) {
+        if (candidate_id(arena.sorted[at]) == drawn.id) {
+          arena.chosen = key_value(candidate_key(arena.sorted[at]));
+          arena.drawn_id = drawn.id;
+        }
+      }
+    }
+    __syncthreads();
+    return arena.drawn_id;
+  }
+  const Scored drawn = block_best(arena, mine);
+  for (int i = thread; i < kept; i += kSampleThreads) {
+    if (candidate_id(arena.sorted[i]) == drawn.id) {
+      arena.chosen = key_value(candidate_key(arena.sorted[i]));
+    }
+  }
+  return drawn.id;
 }
 
 }  // namespace baleen::kernels

@@ -183,6 +183,11 @@ class RowLogits {
     return rules.changes ? apply_rules(rules, x, column, vocab, touched) : x;
   }
 
+  /// Whether a leaf's raw values can stand for the transformed ones while no NaN or +inf turns up.
+  __device__ __forceinline__ bool is_plain(int leaf) const {
+    return !rules.changes && (leaf + 1) * kLeafColumns <= vocab;
+  }
+
   /// Transformed value of one id, by a whole warp.
   __device__ float at(int32_t id) const {
     const int number = id / kGroupColumns;

@@ -10,7 +10,7 @@
 
 namespace baleen::kernels {
 
-inline constexpr int kSampleThreads = 256;
+inline constexpr int kSampleThreads = 512;
 inline constexpr int kSampleWarps = kSampleThreads / 32;
 inline constexpr int kMostGroups = kMostLeaves * kLeafGroups;
 inline constexpr int kNarrowTopK = 1024;      // largest top_k that is sorted
@@ -43,9 +43,10 @@ struct SamplingArena {
   double masses[kMostCandidates];
   double best_score[kSampleWarps];
   int32_t best_id[kSampleWarps];
-  double cluster_score[8];  // leader
-  int32_t cluster_id[8];    // leader
-  double partial[kSampleWarps];
+  double cluster_score[8];       // leader
+  int32_t cluster_id[8];         // leader
+  double partial[kSampleWarps];  // of the sum of exponentials, one per warp of leaves
+  double log_sum;                // of all, relative to the best token
   int32_t counts[2][kSampleWarps];
   uint64_t bin_mass[kDigitBins];
   uint32_t bin_count[kDigitBins];
@@ -56,6 +57,7 @@ struct SamplingArena {
   int32_t num_groups;
   int32_t num_candidates;
   int32_t found_id;
+  int32_t drawn_id;
   // Leader's decisions, pushed to every block.
   int32_t needs_select;  // too many candidates: find the border of `select_k` together
   int32_t select_k;

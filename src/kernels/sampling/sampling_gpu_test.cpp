@@ -225,6 +225,10 @@ TEST_F(SamplingGpuSmall, EdgesOfValues) {
     add(bad, {.temperature = 0.0F});
   }
   add(std::vector<float>(vocab, -kInf), {});
+  std::vector<float> lonely(vocab, -kInf);
+  lonely[2] = kNan;
+  lonely[1450] = 1.0F;
+  add(lonely, {.top_k = 5});
   add(plain, {.forced_id = 5, .top_logprobs = 2});
   add(plain, {.temperature = 1e-38F});
   add(plain, {.temperature = 1e30F, .seed = 4});

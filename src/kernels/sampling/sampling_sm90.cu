@@ -10,7 +10,8 @@
 namespace baleen::kernels {
 namespace {
 
-/// log2(e) / temperature in two floats; a product with both keeps 40 bits.
+/// log2(e) / temperature in two floats; a product with both keeps 40 bits. `low` is positive, so
+/// that a difference of -inf stays one.
 struct ExponentScale {
   float high;
   float low;
@@ -18,10 +19,47 @@ struct ExponentScale {
 __device__ ExponentScale exponent_scale(float temperature) {
   const double exact = 1.4426950408889634 / (temperature == 0.0F ? 1.0 : temperature);
   if (exact > 1e6) {
-    return {static_cast<float>(fmin(exact, 3.4e38)), 0.0F};
+    return {static_cast<float>(fmin(exact, 3.4e38)), 1e-30F};
   }
-  const auto high = static_cast<float>(exact);
-  return {high, static_cast<float>(exact - high)};
+  const float high = __double2float_rd(exact);
+  return {high, fmaxf(static_cast<float>(exact - high), 1e-30F)};
+}
+/// exp(d / temperature) for d <= 0.
+__device__ __forceinline__ float scaled_exp(float d, ExponentScale scale) {
+  return ptx::exp2_fast(__fmaf_rn(d, scale.high, __fmul_rn(d, scale.low)));
+}
+
+struct LeafSum {
+  uint32_t my_key;  // of group `lane`, in the first lanes
+  uint32_t key;     // largest of the leaf
+  float sum;        // of exponentials relative to it
+};
+
+__device__ __forceinline__ LeafSum sum_leaf(const float4 (&x)[kLeafGroups], ExponentScale scale) {
+  LeafSum out = {0, 0, 0.0F};
+#pragma unroll
+  for (int j = 0; j < kLeafGroups; ++j) {
+    const float four = fmaxf(fmaxf(x[j].x, x[j].y), fmaxf(x[j].z, x[j].w));
+    const uint32_t key = __reduce_max_sync(kAllLanes, order_key(four));
+    out.my_key = sample_lane() == j ? key : out.my_key;
+    out.key = max(out.key, key);
+  }
+  if (out.key <= kLowestKey) {
+    return out;
+  }
+  const float largest = key_value(out.key);
+  const auto term = [&](float value) { return scaled_exp(__fsub_rn(value, largest), scale); };
+#pragma unroll
+  for (int j = 0; j < kLeafGroups; ++j) {
+    const float low = __fadd_rn(term(x[j].x), term(x[j].y));
+    const float high = __fadd_rn(term(x[j].z), term(x[j].w));
+    out.sum = __fadd_rn(out.sum, __fadd_rn(low, high));
+  }
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    out.sum = __fadd_rn(out.sum, __shfl_xor_sync(kAllLanes, out.sum, distance));
+  }
+  return out;
 }
 
 /// First pass over this block's leaves: maxima of groups, maximum and sum of every leaf, to block
@@ -50,43 +88,29 @@ __device__ void scan_leaves(SamplingArena& arena, const RowLogits& row, const Ro
         next[j] = row.raw((leaf + kSampleWarps) * kLeafGroups + j);
       }
     }
-    const bool touched = row.touched(leaf);
+    LeafSum sums = {0, 0, 0.0F};
     bool bad = false;
-    uint32_t my_key = 0;
-    uint32_t leaf_key = 0;
-#pragma unroll
-    for (int j = 0; j < kLeafGroups; ++j) {
-      raw[j] = row.group(leaf * kLeafGroups + j, raw[j], touched, bad);
-      const float four = fmaxf(fmaxf(raw[j].x, raw[j].y), fmaxf(raw[j].z, raw[j].w));
-      const uint32_t key = __reduce_max_sync(kAllLanes, order_key(four));
-      my_key = lane == j ? key : my_key;
-      leaf_key = max(leaf_key, key);
+    bool done = row.is_plain(leaf);
+    if (done) {  // a NaN shows in the sum, an infinity in the maximum
+      sums = sum_leaf(raw, scale);
+      done = sums.sum == sums.sum && sums.key > kLowestKey &&
+             sums.key < order_key(__int_as_float(0x7F800000));
     }
-    const float largest = key_value(leaf_key);
-    float sum = 0.0F;
-    if (leaf_key > kLowestKey) {
-      const auto term = [&](float x) {
-        const float d = fmaxf(__fsub_rn(x, largest), -3e38F);
-        return ptx::exp2_fast(__fmaf_rn(d, scale.high, __fmul_rn(d, scale.low)));
-      };
+    if (!done) {
+      const bool touched = row.touched(leaf);
 #pragma unroll
       for (int j = 0; j < kLeafGroups; ++j) {
-        const float low = __fadd_rn(term(raw[j].x), term(raw[j].y));
-        const float high = __fadd_rn(term(raw[j].z), term(raw[j].w));
-        sum = __fadd_rn(sum, __fadd_rn(low, high));
+        raw[j] = row.group(leaf * kLeafGroups + j, raw[j], touched, bad);
       }
-#pragma unroll
-      for (int distance = 1; distance < 32; distance *= 2) {
-        sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, distance));
-      }
+      sums = sum_leaf(raw, scale);
+      bad = __any_sync(kAllLanes, bad) != 0;
     }
-    bad = __any_sync(kAllLanes, bad) != 0;
     if (lane < kLeafGroups) {
-      group_keys[leaf * kLeafGroups + lane] = my_key;
+      group_keys[leaf * kLeafGroups + lane] = sums.my_key;
     }
     if (lane == 0) {
-      leaf_max[leaf] = largest;
-      leaf_sum[leaf] = bad ? __int_as_float(0x7FC00000) : sum;
+      leaf_max[leaf] = key_value(sums.key);
+      leaf_sum[leaf] = bad ? __int_as_float(0x7FC00000) : sums.sum;
     }
 #pragma unroll
     for (int j = 0; j < kLeafGroups; ++j) {
@@ -99,7 +123,6 @@ struct RowSum {
   bool bad;
   float largest;   // -inf: nothing is left
   double best;     // its z
-  double log_sum;  // of exp(z - best)
 };
 
 __device__ RowSum combine_leaves(SamplingArena& arena, const RowLogits& row) {
@@ -111,11 +134,11 @@ __device__ RowSum combine_leaves(SamplingArena& arena, const RowLogits& row) {
   RowSum out = {};
   uint32_t key = __reduce_max_sync(kAllLanes, order_key(own_max));
   if (sample_lane() == 0) {
-    arena.counts[0][sample_warp()] = static_cast<int32_t>(key);
+    arena.counts[1][sample_warp()] = static_cast<int32_t>(key);
   }
   out.bad = __syncthreads_or(own_sum != own_sum) != 0;
   for (int w = 0; w < kSampleWarps; ++w) {
-    key = max(key, static_cast<uint32_t>(arena.counts[0][w]));
+    key = max(key, static_cast<uint32_t>(arena.counts[1][w]));
   }
   out.largest = key_value(key);
   if (key <= kLowestKey) {
@@ -124,7 +147,8 @@ __device__ RowSum combine_leaves(SamplingArena& arena, const RowLogits& row) {
   out.best = row.z(out.largest);
   double part = 0.0;
   if (own_max > minus_infinity() && own_sum == own_sum) {
-    part = static_cast<double>(own_sum) * exp(row.z(own_max) - out.best);
+    const ExponentScale scale = exponent_scale(row.params.temperature);
+    part = static_cast<double>(own_sum) * scaled_exp(__fsub_rn(own_max, out.largest), scale);
   }
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -133,14 +157,18 @@ __device__ RowSum combine_leaves(SamplingArena& arena, const RowLogits& row) {
   if (sample_lane() == 0) {
     arena.partial[sample_warp()] = part;
   }
-  __syncthreads();
-  const double* p = arena.partial;
-  out.log_sum = log(((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7])));
   return out;
 }
 
-__device__ float logprob_of(const RowLogits& row, const RowSum& sum, float x) {
-  return static_cast<float>(row.z(x) - sum.best - sum.log_sum);
+/// Ends the sum; after a barrier behind combine_leaves. One thread, beside what the others do.
+__device__ void finish_sum(SamplingArena& arena) {
+  static_assert(kMostLeaves == 8 * 32);
+  const double* p = arena.partial;  // of the warps that hold leaves
+  arena.log_sum = log(((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7])));
+}
+
+__device__ float logprob_of(const RowLogits& row, double best, double log_sum, float x) {
+  return static_cast<float>(row.z(x) - best - log_sum);
 }
 
 /// The best tokens of the row, from the sorted candidates.
@@ -156,13 +184,13 @@ __device__ int list_best(const SamplingArena& arena,
     const uint64_t candidate = arena.sorted[i];
     batch.top_ids[int64_t{r} * kMostTopLogprobs + i] = candidate_id(candidate);
     batch.top_logprobs[int64_t{r} * kMostTopLogprobs + i] =
-        logprob_of(row, sum, key_value(candidate_key(candidate)));
+        logprob_of(row, sum.best, arena.log_sum, key_value(candidate_key(candidate)));
   }
   return listed;
 }
 
 /// One cluster per row; block 0 decides and writes.
-__global__ void __launch_bounds__(kSampleThreads, 2)
+__global__ void __launch_bounds__(kSampleThreads, 1)
     sample_rows_kernel(const __grid_constant__ SamplingBatch batch) {
   extern __shared__ __align__(16) uint8_t shared[];
   SamplingArena& arena = *reinterpret_cast<SamplingArena*>(shared);
@@ -193,7 +221,11 @@ __global__ void __launch_bounds__(kSampleThreads, 2)
     const bool any = sum.largest > minus_infinity();
     const int k = max(draws && is_narrow ? p.top_k : 1, min(p.num_top, kMostTopLogprobs));
     if (any) {
-      fits = gather_candidates(arena, row, candidate_bound(arena, row, k));
+      const uint32_t bound = candidate_bound(arena, row, k);
+      if (threadIdx.x == kSampleThreads - 1) {
+        finish_sum(arena);
+      }
+      fits = gather_candidates(arena, row, bound);
     }
     if (threadIdx.x < static_cast<unsigned>(team.size)) {
       SamplingArena* peer = ptx::peer_pointer(&arena, threadIdx.x);
@@ -230,14 +262,11 @@ __global__ void __launch_bounds__(kSampleThreads, 2)
       const int count = sort_candidates(arena);
       out.num_top = list_best(arena, batch, row, sum, r, count);
       out.id = candidate_id(arena.sorted[0]);
-      arena.chosen = key_value(candidate_key(arena.sorted[0]));
+      if (threadIdx.x == 0) {
+        arena.chosen = key_value(candidate_key(arena.sorted[0]));
+      }
       if (draws && !sum.bad && is_narrow) {
         out.id = draw_narrow(arena, row, min(p.top_k, count), best);
-        for (int i = static_cast<int>(threadIdx.x); i < count; i += kSampleThreads) {
-          if (candidate_id(arena.sorted[i]) == out.id) {
-            arena.chosen = key_value(candidate_key(arena.sorted[i]));
-          }
-        }
       }
       __syncthreads();
     } else if (!sum.bad) {
@@ -277,7 +306,7 @@ __global__ void __launch_bounds__(kSampleThreads, 2)
       if (p.forced_id >= 0 || arena.needs_wide != 0) {
         x = row.at(out.id);
       }
-      out.logprob = out.id >= 0 ? logprob_of(row, sum, x) : 0.0F;
+      out.logprob = out.id >= 0 ? logprob_of(row, sum.best, arena.log_sum, x) : 0.0F;
     } else {
       out.id = -1;
     }
@@ -303,8 +332,8 @@ void sample_rows_sm90(const SamplingBatch& batch,
   if (batch.num_rows == 0) {
     return;
   }
-  if (blocks_per_row == 0) {  // two blocks fit on a multiprocessor
-    blocks_per_row = batch.num_rows <= 33 ? 8 : batch.num_rows <= 66 ? 4 : 2;
+  if (blocks_per_row == 0) {  // one block per multiprocessor, all rows at once where they fit
+    blocks_per_row = batch.num_rows <= 16 ? 8 : batch.num_rows <= 32 ? 4 : 2;
   }
   BALEEN_CHECK(batch.vocab <= blocks_per_row * 65'536, "vocab={}", batch.vocab);  // mass limbs
   device::launch(stream,

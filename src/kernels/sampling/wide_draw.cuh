@@ -148,7 +148,8 @@ __device__ inline KeepBorder find_border(SamplingArena& arena,
     ptx::cluster_sync();
     uint64_t mass = 0;
     uint32_t number = 0;
-    for (int r = 0; r < team.size; ++r) {
+    const bool has_bin = thread < kDigitBins;
+    for (int r = 0; r < team.size && has_bin; ++r) {
       const uint32_t* theirs = ptx::peer_pointer(&arena.histogram[0][0], static_cast<uint32_t>(r));
       mass += theirs[thread] + (static_cast<uint64_t>(theirs[kDigitBins + thread]) << 16) +
               (static_cast<uint64_t>(theirs[2 * kDigitBins + thread]) << 32);
@@ -157,8 +158,10 @@ __device__ inline KeepBorder find_border(SamplingArena& arena,
     if (kind == BorderKind::kCount) {
       mass = number;
     }
-    arena.bin_mass[thread] = mass;
-    arena.bin_count[thread] = number;
+    if (has_bin) {
+      arena.bin_mass[thread] = mass;
+      arena.bin_count[thread] = number;
+    }
     ptx::cluster_sync();  // also a block barrier; the histograms are free again
     uint64_t above = before;
     for (int b = thread + 1; b < kDigitBins; ++b) {
@@ -178,7 +181,7 @@ __device__ inline KeepBorder find_border(SamplingArena& arena,
       }
     }
     const auto up_to = static_cast<double>(above + mass);
-    if (static_cast<double>(above) < border && border <= up_to) {  // one thread
+    if (has_bin && static_cast<double>(above) < border && border <= up_to) {  // one thread
       arena.digit = static_cast<uint32_t>(thread);
       arena.before = above;
       arena.bin_total = mass;
@@ -235,42 +238,47 @@ __device__ inline Scored draw_wide(SamplingArena& arena,
   Scored mine = {0.0, -1};
   for (int leaf = team.first_leaf + sample_warp(); leaf < team.end_leaf; leaf += kSampleWarps) {
     const bool touched = row.touched(leaf);
+    float4 raw = row.raw(leaf * kLeafGroups);
     for (int j = 0; j < kLeafGroups; ++j) {
       const int g = leaf * kLeafGroups + j;
       bool bad = false;
-      const float4 x = row.group(g, row.raw(g), touched, bad);
+      const float4 x = row.group(g, raw, touched, bad);
+      raw = row.raw(min(g + 1, row.num_leaves * kLeafGroups - 1));
       const float values[4] = {x.x, x.y, x.z, x.w};
+      const int32_t first = g * kGroupColumns + sample_lane() * 4;
       float estimates[4];
-      bool exacts[4];
-      float group_best = minus_infinity();
+      bool unsure = false;  // an estimate or a min-p border that needs double
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        const int32_t id = g * kGroupColumns + sample_lane() * 4 + c;
         const float distance = (values[c] - largest) * scale;
-        bool kept = border.keeps(order_key(values[c]), id) && distance >= least - kEstimateMargin;
-        if (kept && p.min_p > 0.0F && distance < least + kEstimateMargin) {
-          kept = exp(row.z(values[c]) - best) >= static_cast<double>(p.min_p);
-        }
-        exacts[c] = false;
-        estimates[c] = minus_infinity();
-        // No noise lifts a token by more than 37.
-        if (kept && distance + 37.0F > lower_bound - margin) {
-          estimates[c] = distance + estimate_noise(p, id, exacts[c]);
-          if (exacts[c]) {
-            estimates[c] = static_cast<float>(row.z(values[c]) - best + noise_of(p, id));
-          }
-        }
-        group_best = fmaxf(group_best, estimates[c]);
+        bool near = false;
+        const float sum = distance + estimate_noise(p, first + c, near);
+        const bool kept = border.keeps(order_key(values[c]), first + c);
+        unsure |= kept && (near || fabsf(distance - least) <= kEstimateMargin);
+        estimates[c] = kept && distance >= least ? sum : minus_infinity();
       }
+      if (unsure) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const double distance = row.z(values[c]) - best;
+          const bool kept = border.keeps(order_key(values[c]), first + c) &&
+                            !(p.min_p > 0.0F && exp(distance) < static_cast<double>(p.min_p));
+          estimates[c] =
+              kept ? static_cast<float>(distance + noise_of(p, first + c)) : minus_infinity();
+        }
+      }
+      const float group_best =
+          fmaxf(fmaxf(estimates[0], estimates[1]), fmaxf(estimates[2], estimates[3]));
       const float warp_bound =
           key_value(__reduce_max_sync(kAllLanes, order_key(group_best))) - margin;
       lower_bound = fmaxf(lower_bound, warp_bound);
+      if (group_best > minus_infinity() && group_best + margin >= lower_bound) {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        if (estimates[c] > minus_infinity() && estimates[c] + margin >= lower_bound) {
-          const int32_t id = g * kGroupColumns + sample_lane() * 4 + c;
-          const Scored score = {row.z(values[c]) + noise_of(p, id), id};
-          mine = better(score, mine) ? score : mine;
+        for (int c = 0; c < 4; ++c) {
+          if (estimates[c] > minus_infinity() && estimates[c] + margin >= lower_bound) {
+            const Scored score = {row.z(values[c]) + noise_of(p, first + c), first + c};
+            mine = better(score, mine) ? score : mine;
+          }
         }
       }
     }
