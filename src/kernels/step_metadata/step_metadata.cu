@@ -10,7 +10,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kPerThread = kMostStepRequests / kThreads;
 constexpr uint32_t kWholeMask = 0xFFFFFFFFU;
 constexpr int kPageEndTokens = 4;  // carry rows that every page keeps
 
@@ -51,62 +50,62 @@ __device__ __forceinline__ int32_t ring_writes(const Request& q, int32_t ratio, 
   return end - first + pages;
 }
 
-__device__ __forceinline__ Request load_request(const StepMetadataParams& p, int r, int real) {
-  Request q = {0, 0, 0};
-  if (r >= real) {
-    return q;
+__device__ __forceinline__ Request load_request(const StepMetadataParams& p, int r) {
+  Request q = {p.slots[r], p.lengths[r], p.chain_len};
+  if (p.token_counts != nullptr) {
+    q.count = p.token_counts[r];
   }
-  q.slot = p.slots[r];
-  q.length = p.lengths[r];
-  q.count = p.token_counts == nullptr ? p.chain_len : p.token_counts[r];
   const bool wrong =
       q.slot < 0 || q.length < 0 || q.count < 0 ||
       static_cast<int64_t>(q.length) + q.count > static_cast<int64_t>(p.table_blocks) * kPageTokens;
   return wrong ? Request{-1, 0, 0} : q;
 }
 
-/// Every block sums over all requests; they are few.
-__device__ void sum_requests(StepArena& arena, const StepMetadataParams& p) {
+/// Every block sums over all requests; they are few. Blocks that write tokens need the first
+/// quantity alone. kPerThread: neighbouring requests of a thread.
+template <int kPerThread, int kNeeded>
+__device__ __forceinline__ void sum_requests(StepArena& arena, const StepMetadataParams& p) {
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const int warp = thread / 32;
-  const int real =
-      p.num_requests == nullptr ? p.max_requests : min(max(*p.num_requests, 0), p.max_requests);
-  if (thread == 0) {
-    arena.refused = 0;
-  }
-  __syncthreads();
-  int32_t own[kPerThread][kQuantities];
-  int32_t sums[kQuantities] = {};
+  Request requests[kPerThread];
 #pragma unroll
   for (int i = 0; i < kPerThread; ++i) {
     const int r = thread * kPerThread + i;
+    requests[i] = r < p.max_requests ? load_request(p, r) : Request{0, 0, 0};
+  }
+  const int real = p.num_requests == nullptr ? p.max_requests : *p.num_requests;
+  if (thread == 0) {
+    arena.refused = 0;
+  }
+  int32_t own[kPerThread][kNeeded];
+  int32_t sums[kNeeded] = {};
+  int32_t refused = 0;
 #pragma unroll
-    for (int k = 0; k < kQuantities; ++k) {
-      own[i][k] = 0;
-    }
+  for (int i = 0; i < kPerThread; ++i) {
+    const int r = thread * kPerThread + i;
+    const Request q = r < real ? requests[i] : Request{0, 0, 0};
     if (r < p.max_requests) {
-      const Request q = load_request(p, r, real);
-      if (q.slot < 0) {
-        atomicAdd(&arena.refused, 1U);
-      }
+      refused += q.slot < 0 ? 1 : 0;
       arena.slot[r] = q.slot;
       arena.length[r] = q.length;
-      const int32_t end = q.length + q.count;
-      own[i][kTokens] = q.count;
+    }
+    const int32_t end = q.length + q.count;
+    own[i][kTokens] = q.count;
+    if constexpr (kNeeded == kQuantities) {
       own[i][kC4Entries] = end / 4 - q.length / 4;
       own[i][kC128Entries] = end / 128 - q.length / 128;
       own[i][kC4Writes] = ring_writes(q, 4, p.c4.ring_size);
       own[i][kC128Writes] = ring_writes(q, 128, p.c128.ring_size);
     }
 #pragma unroll
-    for (int k = 0; k < kQuantities; ++k) {
+    for (int k = 0; k < kNeeded; ++k) {
       sums[k] += own[i][k];
     }
   }
-  int32_t before[kQuantities];
+  int32_t before[kNeeded];
 #pragma unroll
-  for (int k = 0; k < kQuantities; ++k) {
+  for (int k = 0; k < kNeeded; ++k) {
     int32_t up_to = sums[k];
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -119,10 +118,14 @@ __device__ void sum_requests(StepArena& arena, const StepMetadataParams& p) {
     }
   }
   __syncthreads();
+  if (refused > 0) {
+    atomicAdd(&arena.refused, static_cast<uint32_t>(refused));
+  }
 #pragma unroll
-  for (int k = 0; k < kQuantities; ++k) {
-    for (int w = 0; w < warp; ++w) {
-      before[k] += arena.warp_sums[k][w];
+  for (int k = 0; k < kNeeded; ++k) {
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      before[k] += w < warp ? arena.warp_sums[k][w] : 0;
     }
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) {
@@ -132,8 +135,8 @@ __device__ void sum_requests(StepArena& arena, const StepMetadataParams& p) {
       }
       before[k] += own[i][k];
     }
-    if (p.max_requests == kMostStepRequests && thread == kThreads - 1) {
-      arena.begin[k][kMostStepRequests] = before[k];
+    if (thread == kThreads - 1 && p.max_requests == kThreads * kPerThread) {
+      arena.begin[k][kThreads * kPerThread] = before[k];
     }
   }
   __syncthreads();
@@ -283,12 +286,15 @@ __global__ void __launch_bounds__(kThreads)
                          int block_tokens) {
   __shared__ StepArena arena;
   ptx::wait_for_predecessor();
-  sum_requests(arena, p);
   const auto block = static_cast<int>(blockIdx.x);
+  const bool few = p.max_requests <= kThreads;
+  constexpr int kMany = kMostStepRequests / kThreads;
   if (block < num_token_blocks) {
+    few ? sum_requests<1, 1>(arena, p) : sum_requests<kMany, 1>(arena, p);
     write_tokens(arena, p, block, block_tokens);
     return;
   }
+  few ? sum_requests<1, kQuantities>(arena, p) : sum_requests<kMany, kQuantities>(arena, p);
   const int first = (block - num_token_blocks) * kThreads;
   const int place = first + static_cast<int>(threadIdx.x);
   if (place < p.c4.max_entries) {
