@@ -330,8 +330,9 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
   const auto descriptor_low = static_cast<uint32_t>(descriptor);
   const auto descriptor_high = static_cast<uint32_t>(descriptor >> 32);
   WeightReader<kFp8, kWide> reader{group, consumer.lane, consumer.stage, {}};
+  const int first_tile = item.tile;
   float sum[kValues];
-  for (int tile = item.tile; tile < item.tile + item.tiles; ++tile) {
+  for (int tile = first_tile; tile < first_tile + item.tiles; ++tile) {
     float pending[3][kValues];
     uint32_t leaf = 0;
     int leaf_left = params.leaf_blocks;
@@ -377,35 +378,37 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
     if (length > 0) {
       reader.fetch(true, length == 1);
     }
-#pragma unroll 1
-    for (int step = 0; step < length; step += 2) {
-      if (step % UpSupply::kAhead == 0) {
-        if (!down) {
-          supply.advance(consumer, step);
-        } else if (step % kInputBlocks == 0 && (tile == item.tile || blocks > kInputBlocks)) {
-          if (step > 0 || tile > item.tile) {
-            consumer.sync();  // the products that read the old content are done
-          }
-          quantise_hidden(consumer, item, step);
-          ptx::fence_async_shared();
-          consumer.sync();
+    const int held = down ? kInputBlocks : UpSupply::kAhead;  // blocks between two supplies
+    for (int begin = 0; begin < length; begin += held) {
+      if (!down) {
+        supply.advance(consumer, begin);
+      } else if (tile == first_tile || blocks > kInputBlocks) {
+        if (begin > 0 || tile > first_tile) {
+          consumer.sync();  // the products that read the old content are done
         }
+        quantise_hidden(consumer, item, begin);
+        ptx::fence_async_shared();
+        consumer.sync();
       }
-      // The next block's codes are fetched while the tensor cores work.
-      start(step);
-      if (step + 1 == length) {
+      const int end = min(begin + held, length);
+#pragma unroll 1
+      for (int step = begin; step < end; step += 2) {
+        // The next block's codes are fetched while the tensor cores work.
+        start(step);
+        if (step + 1 == length) {
+          finish(step);
+          break;
+        }
+        reader.fetch(false, true);
         finish(step);
-        break;
-      }
-      reader.fetch(false, true);
-      finish(step);
-      start(step + 1);
-      if (step + 2 == length) {
+        start(step + 1);
+        if (step + 2 == length) {
+          finish(step + 1);
+          break;
+        }
+        reader.fetch(true, step + 3 == length);
         finish(step + 1);
-        break;
       }
-      reader.fetch(true, step + 3 == length);
-      finish(step + 1);
     }
     if (down) {
       store_slots(consumer, item, tile, sum);
