@@ -496,7 +496,9 @@ template <int kWidth>
 void launch_form(const HcFusedParams& params, device::StreamHandle stream) {
   using Arena = Shared<kWidth>;
   static const int clusters = std::max(1, resident_clusters<kWidth>());
-  const int tokens = std::min((params.num_tokens + clusters - 1) / clusters, Arena::kTokens);
+  const int capacity = clusters * Arena::kTokens;
+  const int passes = (params.num_tokens + capacity - 1) / capacity;
+  const int tokens = (params.num_tokens + clusters * passes - 1) / (clusters * passes);
   const int groups = (params.num_tokens + tokens - 1) / tokens;
   const CUtensorMap fn_map = device::make_tensor_map(
       {.base = params.fn,
