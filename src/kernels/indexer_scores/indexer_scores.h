@@ -52,9 +52,9 @@ struct IndexerScoresParams {
 
 /// How the work is laid on the card; follows from captured maxima alone.
 struct IndexerScoresPlan {
-  int32_t blocks = 0;       // persistent blocks; 0 takes one per multiprocessor
-  int32_t warp_groups = 2;  // consumers per block: 2 or 4
-  int32_t stages = 11;      // pages in flight per block
+  int32_t blocks_per_multiprocessor = 2;  // persistent blocks
+  int32_t warp_groups = 2;                // consumers per block: 2 or 3
+  int32_t stages = 8;  // pages in flight per block, a multiple of warp_groups and of 2
 };
 
 IndexerScoresPlan plan_indexer_scores(const IndexerScoresParams& params);

@@ -60,9 +60,9 @@ struct DevicePool {
   IndexerScoresParams params;
 };
 
-enum class Path { kSm90, kSm90FourGroups, kSm90ManyBlocks, kPortable };
+enum class Path { kSm90, kSm90ThreeGroups, kSm90OtherGrid, kPortable };
 constexpr Path kPaths[] = {
-    Path::kSm90, Path::kSm90FourGroups, Path::kSm90ManyBlocks, Path::kPortable};
+    Path::kSm90, Path::kSm90ThreeGroups, Path::kSm90OtherGrid, Path::kPortable};
 
 std::vector<float> run(DevicePool& pool, Path path, const device::Stream& stream) {
   pool.scores.fill_bytes(0x5A);
@@ -71,13 +71,13 @@ std::vector<float> run(DevicePool& pool, Path path, const device::Stream& stream
     case Path::kSm90:
       launch_indexer_scores(pool.params, stream.get());
       break;
-    case Path::kSm90FourGroups:
-      plan.warp_groups = plan.warp_groups == 4 ? 2 : 4;
-      plan.stages = 3;
+    case Path::kSm90ThreeGroups:
+      plan.warp_groups = plan.warp_groups == 3 ? 2 : 3;
+      plan.stages = 6;
       launch_indexer_scores_sm90(pool.params, plan, stream.get());
       break;
-    case Path::kSm90ManyBlocks:
-      plan.blocks = 264;
+    case Path::kSm90OtherGrid:
+      plan.blocks_per_multiprocessor = 3 - plan.blocks_per_multiprocessor;
       launch_indexer_scores_sm90(pool.params, plan, stream.get());
       break;
     case Path::kPortable:
@@ -222,7 +222,7 @@ TEST_F(IndexerScoresGpu, BitsDoNotDependOnNeighbours) {
     many.queries = queries;
     many.head_weights = weights;
     DevicePool second(many);
-    for (const Path path : {Path::kSm90, Path::kSm90FourGroups, Path::kSm90ManyBlocks}) {
+    for (const Path path : {Path::kSm90, Path::kSm90ThreeGroups, Path::kSm90OtherGrid}) {
       const std::vector<float> got = run(second, path, owned_stream());
       for (int64_t j = 0; j < 4; ++j) {
         const int64_t seen = alone.lengths[static_cast<std::size_t>(j)];
@@ -256,7 +256,7 @@ TEST_F(IndexerScoresGpu, LongContexts) {
     const IndexKeyPool pool(
         {.lengths = {262'144}, .queries_per_request = q, .seed = 7, .most_pages = 512});
     DevicePool on_device(pool);
-    for (const Path path : {Path::kSm90, Path::kSm90ManyBlocks}) {
+    for (const Path path : {Path::kSm90, Path::kSm90OtherGrid}) {
       ASSERT_NO_FATAL_FAILURE(expect_oracle(pool,
                                             run(on_device, path, owned_stream()),
                                             kFp8Bound,

@@ -1,8 +1,8 @@
-// Index scores on Hopper. Persistent blocks: one warp fetches key pages (64 keys of 128 bytes by a
+// Index scores on Hopper. Persistent blocks: two warps fetch key pages (64 keys of 128 bytes by a
 // tiled copy in the 128-byte swizzle, their scales by a plain one) into a ring, one fetches
 // queries, and consumer warp groups take pages in turn. Entries fill the 64-row side of the
-// instruction, heads of one or two queries its other side; a thread sums the heads of its columns
-// in ascending order, then the four lanes of a row are added as a balanced tree.
+// instruction, the heads of one or two queries its other side; a thread sums the heads of its
+// columns in ascending order, then the four lanes of a row are added as a balanced tree.
 #include <algorithm>
 
 #include "base/check.h"
@@ -12,6 +12,7 @@
 #include "kernels/indexer_scores/page_walk.cuh"
 #include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/convert.cuh"
+#include "kernels/ptx/opaque.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
@@ -23,8 +24,11 @@ constexpr uint32_t kTileBytes = kIndexPageEntries * kIndexDims;  // keys of a pa
 constexpr uint32_t kScaleBytes = kIndexPageEntries * 4;
 constexpr uint32_t kQueryBytes = kIndexHeads * kIndexDims;
 constexpr uint32_t kWeightBytes = kIndexHeads * 4;
+constexpr int32_t kProducers = 2;    // warps that fetch keys: one alone cannot issue fast enough
 constexpr uint32_t kQuerySlots = 2;  // the next request's queries load while this one's are used
 constexpr int32_t kMaxRequests = 4096;
+constexpr uint32_t kStartBarrier = 1;  // 0 is __syncthreads
+constexpr uint32_t kProducersBarrier = 2;
 
 struct ScoresTask {
   IndexerScoresParams params;
@@ -60,14 +64,17 @@ struct ScoresArena {
   }
 };
 
-/// The position in a ring of `slots` and the parity of its round.
+/// A place in a ring of slots and the parity of its round. A user that goes on by `stride` stays on
+/// the same slots when the ring's size is a multiple of it; a slot must not change its user,
+/// because a wait by parity cannot tell a round from the one before the last.
 struct RingPlace {
   uint32_t slot = 0;
   uint32_t round = 0;
 
-  __device__ __forceinline__ void next(uint32_t slots) {
-    if (++slot == slots) {
-      slot = 0;
+  __device__ __forceinline__ void next(uint32_t stride, uint32_t slots) {
+    slot += stride;
+    if (slot >= slots) {
+      slot -= slots;
       round ^= 1;
     }
   }
@@ -90,46 +97,61 @@ __device__ __forceinline__ int32_t page_ids(const IndexerScoresParams& params,
   return lane < walk.run() ? row[lane * walk.step()] : 0;
 }
 
-/// Keys and scales of every page of the walk, in order. One warp.
+/// Keys and scales of every kProducers-th page of the walk from `producer` on. One warp.
 __device__ void fetch_keys(const IndexerScoresParams& params,
                            const CUtensorMap* map,
                            PageWalk walk,
                            const ScoresArena& arena,
                            uint32_t stages,
-                           int32_t first_ids) {
+                           int32_t ids,
+                           uint32_t producer) {
   const uint32_t lane = threadIdx.x % 32;
-  RingPlace place;
+  uint8_t* tiles = arena.tiles;
+  float* scales = arena.scales;
+  ptx::Barrier* all_full = arena.full;
+  ptx::Barrier* all_empty = arena.empty;
+  const uint8_t* page_scales = params.key_pages + kTileBytes;
+  ptx::keep_in_register(tiles);
+  ptx::keep_in_register(scales);
+  ptx::keep_in_register(all_full);
+  ptx::keep_in_register(all_empty);
+  ptx::keep_in_register(page_scales);
+  ptx::keep_in_register(stages);
+  RingPlace place{.slot = producer};
   bool waited = params.stable_entries == nullptr;
-  int32_t ids = first_ids;
+  int32_t skip = static_cast<int32_t>(producer);  // pages of this run before the next own one
   while (walk.more()) {
     const int32_t count = min(32, walk.run());
     const int32_t request = walk.request();
     const int32_t first_page = walk.page();
+    const int32_t step = walk.step();
     walk.advance(count);
     const int32_t next_ids = walk.more() ? page_ids(params, walk) : 0;
     // Pages that the running step may still write end the run-ahead.
     const int32_t stable_pages =
         waited ? 0x7FFFFFFF
                : params.stable_entries[request] / static_cast<int32_t>(kIndexPageEntries);
-    for (int32_t i = 0; i < count; ++i) {
+    int32_t i = skip;
+    for (; i < count; i += kProducers) {
       const int32_t id = __shfl_sync(0xFFFFFFFFU, ids, i);
-      if (!waited && first_page + i * walk.step() >= stable_pages) {
+      if (!waited && first_page + i * step >= stable_pages) {
         ptx::wait_for_predecessor();
         waited = true;
       }
       if (lane == 0) {
-        ptx::barrier_wait(&arena.empty[place.slot], place.round ^ 1);
-        ptx::Barrier* full = &arena.full[place.slot];
+        ptx::Barrier* const full = all_full + place.slot;
+        ptx::barrier_wait(all_empty + place.slot, place.round ^ 1);
         ptx::barrier_expect_bytes(full, kTileBytes + kScaleBytes);
-        ptx::tensor_load_3d(arena.tiles + place.slot * kTileBytes, map, 0, 0, id, full);
-        ptx::bulk_load(arena.scales + place.slot * kIndexPageEntries,
-                       params.key_pages + id * kIndexPageBytes + kTileBytes,
+        ptx::tensor_load_3d(tiles + place.slot * kTileBytes, map, 0, 0, id, full);
+        ptx::bulk_load(scales + place.slot * kIndexPageEntries,
+                       page_scales + id * kIndexPageBytes,
                        kScaleBytes,
                        full);
       }
-      place.next(stages);
+      place.next(kProducers, stages);
     }
     __syncwarp();
+    skip = i - count;
     ids = next_ids;
   }
 }
@@ -162,43 +184,38 @@ __device__ void fetch_queries(const IndexerScoresParams& params,
     }
     __syncwarp();
     walk.advance(walk.run());
-    place.next(kQuerySlots);
+    place.next(1, kQuerySlots);
   }
 }
 
-/// Products of one key tile with `kPassQueries` query tiles.
-template <int kPassQueries>
-__device__ __forceinline__ void multiply(float (&dots)[32 * kPassQueries],
-                                         const uint8_t* tile,
-                                         const uint8_t* queries) {
-  const uint64_t keys = ptx::k_major_descriptor(tile);
-  const uint64_t heads = ptx::k_major_descriptor(queries);
+/// Products of one key tile with `kQueries` query tiles.
+template <int kQueries>
+__device__ __forceinline__ void multiply(float (&dots)[32 * kQueries],
+                                         uint64_t keys,
+                                         uint64_t heads) {
   ptx::pin_registers(dots);
   ptx::wgmma_fence();
 #pragma unroll
   for (uint32_t step = 0; step < 4; ++step) {
-    ptx::Wgmma<ptx::E4m3, 64 * kPassQueries>::shared(dots,
-                                                     ptx::advance_descriptor(keys, step * 32),
-                                                     ptx::advance_descriptor(heads, step * 32),
-                                                     step > 0 ? 1 : 0);
+    ptx::Wgmma<ptx::E4m3, 64 * kQueries>::shared(dots,
+                                                 ptx::advance_descriptor(keys, step * 32),
+                                                 ptx::advance_descriptor(heads, step * 32),
+                                                 step > 0 ? 1 : 0);
   }
   ptx::wgmma_commit();
   ptx::wgmma_wait<0>();
   ptx::pin_registers(dots);
 }
 
-/// The head sums of this thread's two rows (r and r + 8) for query j of the pass, the same in the
-/// four lanes of a row.
-template <int kCount>
-__device__ __forceinline__ float2 sum_heads(const float (&dots)[kCount],
-                                            int j,
-                                            const float* weights) {
-  const float2* pairs = reinterpret_cast<const float2*>(weights) + threadIdx.x % 4;
+/// The head sums of this thread's two rows (r and r + 8) for query j of the product, the same in
+/// the four lanes of a row. `weights` has this thread's column pairs 8 columns apart.
+template <int kCount, class Weights>
+__device__ __forceinline__ float2 sum_heads(const float (&dots)[kCount], int j, Weights weights) {
   float2 upper = make_float2(0, 0);
   float2 lower = make_float2(0, 0);
 #pragma unroll
   for (int c = 0; c < 8; ++c) {
-    const float2 a = pairs[c * 4];
+    const float2 a = weights(c);
     const int at = 32 * j + 4 * c;
     upper.x = fmaf(fmaxf(dots[at], 0.0F), a.x, upper.x);
     upper.y = fmaf(fmaxf(dots[at + 1], 0.0F), a.y, upper.y);
@@ -214,14 +231,14 @@ __device__ __forceinline__ float2 sum_heads(const float (&dots)[kCount],
   return sum;
 }
 
+/// What a thread needs to write the scores of one key tile.
 struct ScoreTile {
-  int32_t first_entry;
-  uint32_t row;  // of the tile: this thread's upper row
-  float2 scale;  // of both rows
+  float2 scale;   // of this thread's rows
+  int32_t entry;  // of its upper row
 };
 
 __device__ __forceinline__ void store_scores(const IndexerScoresParams& params,
-                                             int32_t query_row,
+                                             float* row,
                                              int32_t length,
                                              const ScoreTile& tile,
                                              float2 sum) {
@@ -235,15 +252,13 @@ __device__ __forceinline__ void store_scores(const IndexerScoresParams& params,
     upper = ptx::low_bf16(packed);
     lower = ptx::high_bf16(packed);
   }
-  const int32_t entry = tile.first_entry + static_cast<int32_t>(tile.row);
-  float* out = params.scores + query_row * params.score_stride + entry;
   const float none = __int_as_float(static_cast<int>(0xFF800000U));
-  out[0] = entry < length ? upper : none;
-  out[8] = entry + 8 < length ? lower : none;
+  row[tile.entry] = tile.entry < length ? upper : none;
+  row[tile.entry + 8] = tile.entry + 8 < length ? lower : none;
 }
 
-/// Every `groups`-th page of the walk, for all queries. One warp group.
-template <bool kPairs>
+/// Every `groups`-th page of the walk from `group` on, for all queries. One warp group.
+template <bool kSingleQuery>
 __device__ void consume(const IndexerScoresParams& params,
                         PageWalk walk,
                         const ScoresArena& arena,
@@ -253,82 +268,112 @@ __device__ void consume(const IndexerScoresParams& params,
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t row = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const auto q = static_cast<uint32_t>(params.queries_per_request);
-  RingPlace place;
+  uint64_t all_keys = ptx::k_major_descriptor(arena.tiles);
+  ptx::Barrier* all_full = arena.full;
+  ptx::Barrier* all_empty = arena.empty;
+  const float* all_scales = arena.scales + row;
+  ptx::keep_in_register(all_keys);
+  ptx::keep_in_register(all_full);
+  ptx::keep_in_register(all_empty);
+  ptx::keep_in_register(all_scales);
+  ptx::keep_in_register(stages);
+  RingPlace place{.slot = group};
   RingPlace query_place;
-  int32_t request = -1;
-  int32_t only_length = 0;
-  uint32_t turn = 0;
-  for (; walk.more();
-       walk.advance(1), place.next(stages), turn = turn + 1 == groups ? 0 : turn + 1) {
-    if (walk.request() != request) {
-      if (request >= 0) {
+  int32_t skip = static_cast<int32_t>(group);  // pages of this run before the next own one
+  while (walk.more()) {
+    const int32_t count = walk.run();
+    const int32_t query_row = walk.request() * params.queries_per_request;
+    const int32_t first_entry =
+        walk.page() * static_cast<int32_t>(kIndexPageEntries) + static_cast<int32_t>(row);
+    const int32_t entry_step = walk.step() * static_cast<int32_t>(kIndexPageEntries);
+    walk.advance(count);
+    const int32_t* lengths = params.lengths + query_row;
+    int32_t only_length = lengths[0];
+    float* out = params.scores + query_row * params.score_stride;
+    ptx::barrier_wait(&arena.query_full[query_place.slot], query_place.round);
+    uint64_t all_heads =
+        ptx::k_major_descriptor(arena.queries + query_place.slot * q * kQueryBytes);
+    const float2* weights =
+        reinterpret_cast<const float2*>(arena.weights + query_place.slot * q * kIndexHeads) +
+        lane % 4;
+    ptx::keep_in_register(all_heads);
+    ptx::keep_in_register(weights);
+    ptx::keep_in_register(out);
+    ptx::keep_in_register(only_length);
+    float2 only_weights[8];
+    if constexpr (kSingleQuery) {
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        only_weights[c] = weights[c * 4];
+      }
+    }
+    int32_t i = skip;
+    for (; i < count; i += static_cast<int32_t>(groups)) {
+      ptx::barrier_wait(all_full + place.slot, place.round);
+      const uint64_t keys = ptx::advance_descriptor(all_keys, place.slot * kTileBytes);
+      const float* scales = all_scales + place.slot * kIndexPageEntries;
+      const ScoreTile tile{make_float2(scales[0], scales[8]), first_entry + i * entry_step};
+      const auto release = [&] {
+        __syncwarp();
         if (lane == 0) {
-          ptx::barrier_arrive(&arena.query_empty[query_place.slot]);
+          ptx::barrier_arrive(all_empty + place.slot);
         }
-        query_place.next(kQuerySlots);
-      }
-      request = walk.request();
-      only_length = params.lengths[request * params.queries_per_request];
-      ptx::barrier_wait(&arena.query_full[query_place.slot], query_place.round);
-    }
-    if (turn != group) {
-      continue;
-    }
-    const int32_t query_row = request * params.queries_per_request;
-    const uint8_t* tile = arena.tiles + place.slot * kTileBytes;
-    const uint8_t* queries = arena.queries + query_place.slot * q * kQueryBytes;
-    const float* weights = arena.weights + query_place.slot * q * kIndexHeads;
-    ptx::barrier_wait(&arena.full[place.slot], place.round);
-    const float* scales = arena.scales + place.slot * kIndexPageEntries + row;
-    const ScoreTile where{walk.page() * static_cast<int32_t>(kIndexPageEntries),
-                          row,
-                          make_float2(scales[0], scales[8])};
-    const auto release = [&] {
-      __syncwarp();
-      if (lane == 0) {
-        ptx::barrier_arrive(&arena.empty[place.slot]);
-      }
-    };
-    if constexpr (kPairs) {
-      uint32_t j = 0;
-      for (; j + 2 <= q; j += 2) {
-        float dots[64];
-        const int32_t first_length = params.lengths[query_row + static_cast<int32_t>(j)];
-        const int32_t second_length = params.lengths[query_row + static_cast<int32_t>(j) + 1];
-        multiply<2>(dots, tile, queries + j * kQueryBytes);
-        if (j + 2 == q) {
-          release();
-        }
-        const float2 first = sum_heads(dots, 0, weights + j * kIndexHeads);
-        store_scores(params, query_row + static_cast<int32_t>(j), first_length, where, first);
-        const float2 second = sum_heads(dots, 1, weights + (j + 1) * kIndexHeads);
-        store_scores(params, query_row + static_cast<int32_t>(j) + 1, second_length, where, second);
-      }
-      if (j < q) {
+      };
+      if constexpr (kSingleQuery) {
         float dots[32];
-        const int32_t length = params.lengths[query_row + static_cast<int32_t>(j)];
-        multiply<1>(dots, tile, queries + j * kQueryBytes);
+        multiply<1>(dots, keys, all_heads);
         release();
-        store_scores(params,
-                     query_row + static_cast<int32_t>(j),
-                     length,
-                     where,
-                     sum_heads(dots, 0, weights + j * kIndexHeads));
+        store_scores(params, out, only_length, tile, sum_heads(dots, 0, [&](int c) {
+                       return only_weights[c];
+                     }));
+      } else {
+        for (uint32_t j = 0; j < q; j += 2) {
+          const uint64_t heads = ptx::advance_descriptor(all_heads, j * kQueryBytes);
+          const float2* a = weights + j * (kIndexHeads / 2);
+          float* const first_row = out + j * params.score_stride;
+          const int32_t first_length = lengths[j];
+          const auto weight = [&](int c) { return a[c * 4]; };
+          if (j + 1 == q) {
+            float dots[32];
+            multiply<1>(dots, keys, heads);
+            release();
+            store_scores(params, first_row, first_length, tile, sum_heads(dots, 0, weight));
+          } else {
+            const int32_t second_length = lengths[j + 1];
+            float dots[64];
+            multiply<2>(dots, keys, heads);
+            if (j + 2 == q) {
+              release();
+            }
+            store_scores(params, first_row, first_length, tile, sum_heads(dots, 0, weight));
+            const auto second_weight = [&](int c) { return a[kIndexHeads / 2 + c * 4]; };
+            store_scores(params,
+                         first_row + params.score_stride,
+                         second_length,
+                         tile,
+                         sum_heads(dots, 1, second_weight));
+          }
+        }
       }
-    } else {
-      float dots[32];
-      multiply<1>(dots, tile, queries);
-      release();
-      store_scores(params, query_row, only_length, where, sum_heads(dots, 0, weights));
+      place.next(groups, stages);
     }
+    skip = i - count;
+    __syncwarp();
+    if (lane == 0) {
+      ptx::barrier_arrive(&arena.query_empty[query_place.slot]);
+    }
+    query_place.next(1, kQuerySlots);
   }
 }
 
-template <bool kPairs, int kGroups>
-__global__ __launch_bounds__(kGroups * 128 +
-                             64) void scores_kernel(const __grid_constant__ ScoresTask task,
-                                                    const __grid_constant__ CUtensorMap key_map,
-                                                    const __grid_constant__ CUtensorMap query_map) {
+template <bool kSingleQuery, int kGroups>
+__global__ __launch_bounds__(
+    kGroups * 128 + 32 * (kProducers + 1),
+    kSingleQuery&& kGroups == 2
+        ? 2
+        : 1) void scores_kernel(const __grid_constant__ ScoresTask task,
+                                const __grid_constant__ CUtensorMap key_map,
+                                const __grid_constant__ CUtensorMap query_map) {
   extern __shared__ uint8_t dynamic[];
   const IndexerScoresParams& params = task.params;
   const uint32_t misplaced = ptx::shared_address(dynamic) % 1024;
@@ -341,44 +386,66 @@ __global__ __launch_bounds__(kGroups * 128 +
     ptx::wait_for_predecessor();
   }
   ptx::release_successor();
-  int32_t early_ids = 0;
-  if (params.num_requests == 1 && warp == kGroups * 4) {
-    // The numbers of the first pages do not depend on the length: both loads are under way at once.
-    const int64_t page = blockIdx.x + static_cast<int64_t>(threadIdx.x % 32) * gridDim.x;
-    early_ids = page < params.page_table_stride ? params.page_table[page] : 0;
-  }
-  for (auto r = static_cast<int32_t>(threadIdx.x); r < params.num_requests;
-       r += kGroups * 128 + 64) {
-    arena.pages[r] = pages_seen(params, r);
-  }
-  if (threadIdx.x == 0) {
-    for (uint32_t s = 0; s < task.stages; ++s) {
-      ptx::barrier_init(&arena.full[s], 1);
-      ptx::barrier_init(&arena.empty[s], 4);
+  constexpr uint32_t kProducerWarp = kGroups * 4;
+  constexpr uint32_t kThreads = kGroups * 128 + 32 * (kProducers + 1);
+  const bool single = params.num_requests == 1;
+  // Warps: consumers, producers of keys, the producer of queries.
+  const uint32_t producer = warp - kProducerWarp;
+  if (warp >= kProducerWarp && producer < kProducers) {
+    int32_t ids = 0;
+    int32_t single_pages = 0;
+    if (single) {
+      // Page numbers do not depend on the length: both loads are under way at once.
+      const int64_t page = blockIdx.x + static_cast<int64_t>(threadIdx.x % 32) * gridDim.x;
+      ids = page < params.page_table_stride ? params.page_table[page] : 0;
+      single_pages = pages_seen(params, 0);
     }
-    for (uint32_t s = 0; s < kQuerySlots; ++s) {
-      ptx::barrier_init(&arena.query_full[s], 1);
-      ptx::barrier_init(&arena.query_empty[s], kGroups * 4);
+    if (producer == 0 && threadIdx.x % 32 == 0) {
+      ptx::prefetch_tensor_map(&key_map);
+      for (uint32_t s = 0; s < task.stages; ++s) {
+        ptx::barrier_init(&arena.full[s], 1);
+        ptx::barrier_init(&arena.empty[s], 4);
+      }
+      for (uint32_t s = 0; s < kQuerySlots; ++s) {
+        ptx::barrier_init(&arena.query_full[s], 1);
+        ptx::barrier_init(&arena.query_empty[s], kGroups * 4);
+      }
+      ptx::fence_barrier_init();
     }
-    ptx::fence_barrier_init();
-    ptx::prefetch_tensor_map(&key_map);
-    ptx::prefetch_tensor_map(&query_map);
-  }
-  __syncthreads();
-  const PageWalk walk(arena.pages, params.num_requests);
-  if (warp == kGroups * 4) {
-    const int32_t ids =
-        params.num_requests == 1 || !walk.more() ? early_ids : page_ids(params, walk);
-    fetch_keys(params, &key_map, walk, arena, task.stages, ids);
-  } else {
-    if (run_ahead) {
-      ptx::wait_for_predecessor();
-    }
-    if (warp > kGroups * 4) {
-      fetch_queries(params, &query_map, walk, arena);
+    __syncwarp();
+    if (single) {  // the producers need nothing from the other warps
+      ptx::named_barrier_sync(kProducersBarrier, kProducers * 32);
+      ptx::named_barrier_arrive(kStartBarrier, kThreads);
+      fetch_keys(params, &key_map, PageWalk(single_pages), arena, task.stages, ids, producer);
     } else {
-      consume<kPairs>(params, walk, arena, task.stages, warp / 4, kGroups);
+      ptx::named_barrier_sync(kStartBarrier, kThreads);
+      const PageWalk walk(arena.pages, params.num_requests);
+      ids = walk.more() ? page_ids(params, walk) : 0;
+      fetch_keys(params, &key_map, walk, arena, task.stages, ids, producer);
     }
+    return;
+  }
+  int32_t single_pages = 0;
+  if (single) {
+    single_pages = pages_seen(params, 0);
+  } else {
+    constexpr int32_t kWorkers = kGroups * 128;
+    for (auto r = static_cast<int32_t>(threadIdx.x);
+         r < params.num_requests && warp < kProducerWarp;
+         r += kWorkers) {
+      arena.pages[r] = pages_seen(params, r);
+    }
+  }
+  ptx::named_barrier_sync(kStartBarrier, kThreads);
+  if (run_ahead) {
+    ptx::wait_for_predecessor();
+  }
+  const PageWalk walk =
+      single ? PageWalk(single_pages) : PageWalk(arena.pages, params.num_requests);
+  if (warp >= kProducerWarp) {
+    fetch_queries(params, &query_map, walk, arena);
+  } else {
+    consume<kSingleQuery>(params, walk, arena, task.stages, warp / 4, kGroups);
   }
 }
 
@@ -393,7 +460,7 @@ int multiprocessors() {
   return count;
 }
 
-template <bool kPairs, int kGroups>
+template <bool kSingleQuery, int kGroups>
 void launch_with(const IndexerScoresParams& params,
                  const IndexerScoresPlan& plan,
                  cudaStream_t stream) {
@@ -415,13 +482,13 @@ void launch_with(const IndexerScoresParams& params,
   const auto stages = static_cast<uint32_t>(plan.stages);
   device::launch(
       stream,
-      {.grid = dim3(static_cast<uint32_t>(plan.blocks > 0 ? plan.blocks : multiprocessors())),
-       .block = dim3(kGroups * 128 + 64),
+      {.grid = dim3(static_cast<uint32_t>(plan.blocks_per_multiprocessor * multiprocessors())),
+       .block = dim3(kGroups * 128 + 32 * (kProducers + 1)),
        .shared_bytes = ScoresArena::bytes(stages,
                                           static_cast<uint32_t>(params.queries_per_request),
                                           static_cast<uint32_t>(params.num_requests)),
        .programmatic = params.programmatic},
-      scores_kernel<kPairs, kGroups>,
+      scores_kernel<kSingleQuery, kGroups>,
       ScoresTask{params, stages},
       key_map,
       query_map);
@@ -431,8 +498,13 @@ void launch_with(const IndexerScoresParams& params,
 
 IndexerScoresPlan plan_indexer_scores(const IndexerScoresParams& params) {
   IndexerScoresPlan plan;
-  if (params.queries_per_request > 1) {
-    plan.warp_groups = 4;  // bound by tensor work: more groups hide the head sums
+  if (params.queries_per_request >
+      1) {  // the products of two queries fill the registers of a block
+    plan.blocks_per_multiprocessor = 1;
+    plan.warp_groups = 3;
+    plan.stages = 12;
+  } else if (params.num_requests == 1 && params.stable_entries == nullptr) {
+    plan.stages = 4;  // a short stream ends sooner when no block asks for much at once
   }
   return plan;
 }
@@ -448,20 +520,26 @@ void launch_indexer_scores_sm90(const IndexerScoresParams& params,
                params.queries_per_request);
   BALEEN_CHECK(
       params.score_stride % kIndexPageEntries == 0, "score_stride={}", params.score_stride);
-  BALEEN_CHECK((plan.warp_groups == 2 || plan.warp_groups == 4) && plan.stages >= 2,
-               "warp_groups={} stages={}",
+  // A slot of the ring must stay with one warp group and one producer, see RingPlace.
+  BALEEN_CHECK(plan.stages >= plan.warp_groups && plan.stages % plan.warp_groups == 0 &&
+                   plan.stages % kProducers == 0 && plan.blocks_per_multiprocessor >= 1,
+               "warp_groups={} stages={} blocks_per_multiprocessor={}",
                plan.warp_groups,
-               plan.stages);
+               plan.stages,
+               plan.blocks_per_multiprocessor);
   if (params.num_requests == 0) {
     return;
   }
-  const bool pairs = params.queries_per_request > 1;
-  if (plan.warp_groups == 2) {
-    pairs ? launch_with<true, 2>(params, plan, stream)
-          : launch_with<false, 2>(params, plan, stream);
-  } else {
-    pairs ? launch_with<true, 4>(params, plan, stream)
-          : launch_with<false, 4>(params, plan, stream);
+  const bool single = params.queries_per_request == 1;
+  switch (plan.warp_groups) {
+    case 2:
+      return single ? launch_with<true, 2>(params, plan, stream)
+                    : launch_with<false, 2>(params, plan, stream);
+    case 3:
+      return single ? launch_with<true, 3>(params, plan, stream)
+                    : launch_with<false, 3>(params, plan, stream);
+    default:
+      BALEEN_CHECK(false, "warp_groups={}", plan.warp_groups);
   }
 }
 

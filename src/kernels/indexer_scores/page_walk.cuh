@@ -4,7 +4,7 @@
 // knows the length. Every warp walks for itself; all warps of a block see the same walk.
 //
 //   PageWalk walk(pages_of_request, num_requests);
-//   for (; walk.more(); walk.next()) { use(walk.request(), walk.page()); }
+//   for (; walk.more(); walk.advance(1)) { use(walk.request(), walk.page()); }
 
 #include <cstdint>
 
@@ -12,15 +12,16 @@ namespace baleen::kernels {
 
 class PageWalk {
  public:
-  /// `pages` (shared memory) holds the page count of each request. All lanes of the warp call.
-  __device__ PageWalk(const int32_t* pages, int32_t requests)
-      : pages_(pages), step_(requests == 1 ? static_cast<int32_t>(gridDim.x) : 1) {
+  /// The walk over the only request's `count` pages.
+  __device__ explicit PageWalk(int32_t count)
+      : step_(static_cast<int32_t>(gridDim.x)), page_(static_cast<int32_t>(blockIdx.x)) {
+    left_ = page_ < count ? (count - page_ - 1) / step_ + 1 : 0;
+  }
+
+  /// `pages` (shared memory) holds the page count of each of several requests. All lanes of the
+  /// warp call.
+  __device__ PageWalk(const int32_t* pages, int32_t requests) : pages_(pages) {
     const auto block = static_cast<int32_t>(blockIdx.x);
-    if (requests == 1) {
-      page_ = block;
-      left_ = page_ < pages[0] ? (pages[0] - page_ - 1) / step_ + 1 : 0;
-      return;
-    }
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     int64_t total = 0;
     for (int32_t base = 0; base < requests; base += 32) {
@@ -56,13 +57,13 @@ class PageWalk {
   __device__ int32_t step() const { return step_; }
   /// Pages from here on that belong to the current request.
   __device__ int32_t run() const {
-    return step_ > 1 ? left_ : min(left_, pages_[request_] - page_);
+    return pages_ == nullptr ? left_ : min(left_, pages_[request_] - page_);
   }
   /// Goes on by `count` <= run() pages.
   __device__ void advance(int32_t count) {
     left_ -= count;
     page_ += count * step_;
-    if (step_ == 1 && left_ > 0) {
+    if (pages_ != nullptr && left_ > 0) {
       while (page_ >= pages_[request_]) {
         page_ = 0;
         ++request_;
@@ -71,8 +72,8 @@ class PageWalk {
   }
 
  private:
-  const int32_t* pages_;
-  int32_t step_;
+  const int32_t* pages_ = nullptr;  // null: one request
+  int32_t step_ = 1;
   int32_t request_ = 0;
   int32_t page_ = 0;
   int32_t left_ = 0;

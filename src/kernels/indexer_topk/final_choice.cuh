@@ -3,7 +3,8 @@
 // memory, written in ascending order of entries. The candidates may stand in any order: winners are
 // marked in a bit map of the row, and a mark's place follows from the marks before it.
 //
-//   choose_and_write(list, counts, regions, k, low, high, length, output, arena);
+//   const Candidates candidates(arena.list, capacity, counts, blocks);
+//   choose_and_write(k, words, low_key, high_key, arena, shared, candidates, output);
 
 #include <cstdint>
 
@@ -39,35 +40,62 @@ struct RowOutput {
   }
 };
 
-/// Dynamic shared memory of a block; sizes are captured maxima. `marks` and the histogram start as
-/// 0.
+/// Dynamic shared memory of a block; sizes are captured maxima. In the first block of a cluster the
+/// arrays other than the lists start as 0.
 struct TopkArena {
   uint64_t* list;          // blocks * capacity candidates, those of block r from r * capacity
-  uint32_t* marks;         // one bit per entry, a multiple of 8 words
-  uint16_t* marks_before;  // per word of `marks`
-  uint32_t* histogram;     // kBins
   uint64_t* small_list;    // kSmallList
+  uint32_t* histogram;     // kBins
+  uint32_t* marks;         // one bit per entry, a multiple of 8 words
+  uint16_t* marks_before;  // per word of `marks`: marks in lower words
 };
 
-/// Visits the candidates of all blocks; threads are divided evenly over the blocks' parts.
-template <class Visit>
-__device__ __forceinline__ void for_each_candidate(
-    const uint64_t* list, uint32_t capacity, const uint32_t* counts, uint32_t blocks, Visit visit) {
-  const uint32_t share = kTopkThreads / blocks;
-  const uint32_t block = threadIdx.x / share;
-  const uint64_t* part = list + block * capacity;
-  const uint32_t count = counts[block];
-  for (uint32_t i = threadIdx.x % share; i < count; i += share) {
-    visit(part[i]);
+/// The candidates of one thread: two in registers, the rest (crowded rows only) read again each
+/// time.
+class Candidates {
+ public:
+  /// Threads are divided evenly over the parts that the blocks of the cluster filled.
+  __device__ Candidates(const uint64_t* list,
+                        uint32_t capacity,
+                        const uint32_t* counts,
+                        uint32_t blocks)
+      : share_(kTopkThreads / blocks) {
+    const uint32_t block = threadIdx.x / share_;
+    const uint32_t at = threadIdx.x % share_;
+    count_ = counts[block];
+    next_ = at + 2 * share_;
+    part_ = list + block * capacity;
+    first_ = at < count_ ? part_[at] : 0;
+    second_ = at + share_ < count_ ? part_[at + share_] : 0;
   }
-}
+
+  template <class Visit>
+  __device__ __forceinline__ void for_each(Visit visit) const {
+    uint64_t pair = first_;
+    uint64_t following = second_;
+    uint32_t next = next_;
+    while (pair != 0) {  // no candidate is 0: its key is at least kNanKey
+      visit(pair);
+      pair = following;
+      following = next < count_ ? part_[next] : 0;
+      next += share_;
+    }
+  }
+
+ private:
+  const uint64_t* part_;
+  uint64_t first_;
+  uint64_t second_;
+  uint32_t share_;
+  uint32_t count_;
+  uint32_t next_;
+};
 
 /// Shrinks [low, high] to the candidates in it (at least one). Two block barriers.
-template <class ForEach>
 __device__ __forceinline__ void narrow_pairs(uint64_t* low,
                                              uint64_t* high,
                                              uint64_t* scratch,
-                                             ForEach for_each) {
+                                             const Candidates& candidates) {
   if (threadIdx.x == 0) {
     scratch[0] = ~0ULL;
     scratch[1] = 0;
@@ -75,7 +103,7 @@ __device__ __forceinline__ void narrow_pairs(uint64_t* low,
   __syncthreads();
   uint64_t least = ~0ULL;
   uint64_t most = 0;
-  for_each([&](uint64_t pair) {
+  candidates.for_each([&](uint64_t pair) {
     if (pair >= *low && pair <= *high) {
       least = min(least, pair);
       most = max(most, pair);
@@ -95,48 +123,77 @@ __device__ __forceinline__ void narrow_pairs(uint64_t* low,
   *high = scratch[1];
 }
 
-/// Marks the k best of the candidates; all have keys in [low_key, high_key] and there are at least
-/// k.
-template <class ForEach>
-__device__ void mark_winners(uint32_t k,
-                             uint32_t low_key,
-                             uint32_t high_key,
-                             const TopkArena& arena,
-                             RowShared& shared,
-                             ForEach for_each) {
-  const auto mark = [&](uint64_t pair) {
-    const uint32_t entry = ranked_entry(pair);
-    atomicOr(&arena.marks[entry / 32], 1U << (entry % 32));
-  };
-  uint64_t low = static_cast<uint64_t>(low_key) << 32;
-  uint64_t high = (static_cast<uint64_t>(high_key) << 32) | 0xFFFFFFFFU;
-  uint32_t need = k;
-  uint64_t* histogram_pairs = reinterpret_cast<uint64_t*>(arena.histogram);
-  while (true) {
+/// What is left to choose: `need` of the candidates in [low, high], and all above.
+struct PairRange {
+  uint64_t low;
+  uint64_t high;
+  uint32_t need;
+};
+
+/// The bin of the `need`-th candidate after the histogram was filled; clears the histogram.
+__device__ __forceinline__ BinSearch take_bin(uint32_t need,
+                                              const TopkArena& arena,
+                                              RowShared& shared) {
+  __syncthreads();
+  uint2* const pair = reinterpret_cast<uint2*>(arena.histogram) + (kTopkThreads - 1 - threadIdx.x);
+  const uint2 counts = *pair;
+  *pair = make_uint2(0, 0);
+  return find_bin(counts.y, counts.x, need, shared.bins);
+}
+
+/// Narrows until at most kSmallList candidates share the range.
+__device__ inline void narrow_crowd(PairRange* range,
+                                    const TopkArena& arena,
+                                    RowShared& shared,
+                                    const Candidates& candidates) {
+  BinSearch found;
+  do {
+    narrow_pairs(&range->low, &range->high, arena.small_list, candidates);
+    const uint64_t low = range->low;
+    const uint64_t high = range->high;
     const uint32_t shift = bin_shift(high - low);
-    for_each([&](uint64_t pair) {
+    candidates.for_each([&](uint64_t pair) {
       if (pair >= low && pair <= high) {
         atomicAdd(&arena.histogram[(pair - low) >> shift], 1U);
       }
     });
-    __syncthreads();
-    const uint32_t at = kTopkThreads - 1 - threadIdx.x;
-    const uint64_t counts = histogram_pairs[at];
-    histogram_pairs[at] = 0;  // for the next level
-    const BinSearch found = find_bin(
-        static_cast<uint32_t>(counts >> 32), static_cast<uint32_t>(counts), need, shared.bins);
-    need -= found.above;
-    low += static_cast<uint64_t>(found.bin) << shift;
-    high = min(high, low + ((uint64_t{1} << shift) - 1));
-    if (found.count <= kSmallList) {
-      break;
-    }
-    narrow_pairs(&low, &high, arena.small_list, for_each);
+    found = take_bin(range->need, arena, shared);
+    range->need -= found.above;
+    range->low += static_cast<uint64_t>(found.bin) << shift;
+    range->high = min(high, range->low + ((uint64_t{1} << shift) - 1));
+  } while (found.count > kSmallList);
+}
+
+/// Writes the k best of the candidates in ascending order of entries. All have keys in
+/// [low_key, high_key] and entries in the first `words` words, and there are at least k.
+__device__ __forceinline__ void choose_and_write(uint32_t k,
+                                                 uint32_t words,
+                                                 uint32_t low_key,
+                                                 uint32_t high_key,
+                                                 const TopkArena& arena,
+                                                 RowShared& shared,
+                                                 const Candidates& candidates,
+                                                 const RowOutput& output) {
+  const uint32_t shift = bin_shift(high_key - low_key);
+  candidates.for_each([&](uint64_t pair) {
+    atomicAdd(&arena.histogram[(static_cast<uint32_t>(pair >> 32) - low_key) >> shift], 1U);
+  });
+  const BinSearch found = take_bin(k, arena, shared);
+  PairRange range;
+  range.need = k - found.above;
+  range.low = static_cast<uint64_t>(low_key + (found.bin << shift)) << 32;
+  range.high = range.low + ((uint64_t{1} << (shift + 32)) - 1);
+  if (found.count > kSmallList) [[unlikely]] {
+    narrow_crowd(&range, arena, shared, candidates);
   }
-  for_each([&](uint64_t pair) {
-    if (pair > high) {
+  const auto mark = [&](uint64_t pair) {
+    const uint32_t entry = ranked_entry(pair);
+    atomicOr(&arena.marks[entry / 32], 1U << (entry % 32));
+  };
+  candidates.for_each([&](uint64_t pair) {
+    if (pair > range.high) {
       mark(pair);
-    } else if (pair >= low) {
+    } else if (pair >= range.low) {
       arena.small_list[atomicAdd(&shared.small, 1U)] = pair;
     }
   });
@@ -147,17 +204,12 @@ __device__ void mark_winners(uint32_t k,
     for (uint32_t i = 0; i < shared.small; ++i) {
       better += arena.small_list[i] > mine ? 1U : 0U;
     }
-    if (better < need) {
+    if (better < range.need) {
       mark(mine);
     }
   }
   __syncthreads();
-}
-
-/// Fills marks_before: how many marks stand in lower words. `words` <= 8 * 1,024.
-__device__ __forceinline__ void count_marks(uint32_t words,
-                                            const TopkArena& arena,
-                                            RowShared& shared) {
+  // Every thread counts the marks of 8 words.
   const uint32_t first = threadIdx.x * 8;
   uint32_t counts[8] = {};
   uint32_t sum = 0;
@@ -185,13 +237,7 @@ __device__ __forceinline__ void count_marks(uint32_t words,
         make_uint4(packed[0], packed[1], packed[2], packed[3]);
   }
   __syncthreads();
-}
-
-template <class ForEach>
-__device__ __forceinline__ void write_marked(const TopkArena& arena,
-                                             const RowOutput& output,
-                                             ForEach for_each) {
-  for_each([&](uint64_t pair) {
+  candidates.for_each([&](uint64_t pair) {
     const uint32_t entry = ranked_entry(pair);
     const uint32_t word = arena.marks[entry / 32];
     const uint32_t bit = 1U << (entry % 32);

@@ -1,8 +1,7 @@
 // Top-k on Hopper: a cluster of blocks holds the row in registers, after one read of it.
 // 1. Thread maxima give a score that at least k entries reach, usually by no more than 2k.
-// 2. Entries that reach it go to the first block's shared memory; if too many do (ties, runs), the
-// cut
-//    is first refined digit by digit over the cluster, down to entry numbers.
+// 2. Entries above it go to the first block's shared memory. Too few: the score itself is the k-th
+//    and its lowest entries join. Too many (runs, crowds): a better bound, or one digit by digit.
 // 3. The first block chooses among them exactly and writes in ascending order.
 #include <algorithm>
 
@@ -10,6 +9,7 @@
 #include "device/launch.h"
 #include "kernels/indexer_topk/final_choice.cuh"
 #include "kernels/indexer_topk/indexer_topk.h"
+#include "kernels/indexer_topk/lone_block.h"
 #include "kernels/ptx/pdl.cuh"
 
 namespace baleen::kernels {
@@ -17,13 +17,16 @@ namespace {
 
 constexpr int64_t kMaxEntries = 262'144;  // entries that the bit map of one block covers
 constexpr int64_t kEntriesPerVector = 4 * kTopkThreads;
-constexpr uint32_t kListPlaces = 16'384;  // candidates over all blocks
+constexpr uint32_t kListPlaces = 8192;        // candidates over all blocks of a cluster
+constexpr uint32_t kLoneListPlaces = 16'384;  // of a block without peers
+constexpr int64_t kEarlyEntries = 1 << 20;    // of all rows: so few cost nothing to load in vain
 
 struct TopkTask {
   IndexerTopkParams params;
   uint32_t capacity;  // candidates per block
   uint32_t words;     // of the bit map, a multiple of 8
   uint32_t page_shift;
+  bool load_early;  // reads up to max_entries before it knows the length
 };
 
 uint32_t log2_of(uint32_t power) {
@@ -32,6 +35,73 @@ uint32_t log2_of(uint32_t power) {
     ++shift;
   }
   return shift;
+}
+
+__device__ __forceinline__ TopkArena arena_of(const TopkTask& task, uint32_t blocks) {
+  extern __shared__ __align__(16) uint8_t dynamic[];
+  TopkArena arena;
+  arena.list = reinterpret_cast<uint64_t*>(dynamic);
+  arena.small_list = arena.list + blocks * task.capacity;
+  arena.histogram = reinterpret_cast<uint32_t*>(arena.small_list + kSmallList);
+  arena.marks = arena.histogram + kBins;
+  arena.marks_before = reinterpret_cast<uint16_t*>(arena.marks + task.words);
+  return arena;
+}
+
+/// Tells all blocks how many entries this one has pushed. Contains a cluster barrier.
+__device__ __forceinline__ void tell_kept(uint32_t rank, uint32_t blocks, RowShared& shared) {
+  __syncthreads();
+  if (threadIdx.x < blocks) {
+    *ptx::peer_pointer(&shared.board.kept[rank], threadIdx.x) = shared.kept;
+  }
+  ptx::cluster_sync();
+}
+
+/// After a first push that kept too few or too many: corrects the cut until the candidates hold the
+/// k best and fit, and returns the floor they were taken with. A function of its own that loads the
+/// row again, so that the usual way has all registers for itself.
+template <int kVectors>
+__device__ __noinline__ uint32_t push_again(const TopkTask* task,
+                                            uint32_t row_number,
+                                            uint32_t floor,
+                                            uint32_t top,
+                                            RowShared* shared_place) {
+  const IndexerTopkParams& params = task->params;
+  RowShared& shared = *shared_place;
+  const uint32_t rank = ptx::cluster_rank();
+  const uint32_t blocks = ptx::cluster_size();
+  const TopkArena arena = arena_of(*task, blocks);
+  const auto k = static_cast<uint32_t>(params.k);
+  RegisterRow<kVectors> row(params.scores + row_number * params.score_stride,
+                            static_cast<uint32_t>(params.lengths[row_number]),
+                            rank,
+                            blocks);
+  uint64_t* const region = ptx::peer_pointer(arena.list, 0) + rank * task->capacity;
+  bool lopsided_tried = false;
+  while (true) {
+    const uint32_t kept = sum_of(shared.board.kept, blocks);
+    if (max_of(shared.board.kept, blocks) > task->capacity) {
+      floor = lopsided_tried ? row.refine(floor, top, k, task->capacity, shared, arena.histogram)
+                             : max(floor, row.lopsided_bound(k, shared));
+      lopsided_tried = true;
+      if (threadIdx.x == 0) {
+        shared.kept = 0;
+      }
+      ptx::cluster_sync();  // no peer still reads the histogram or the counts
+      row.push_above(floor, region, task->capacity, shared);
+    } else if (kept <
+               k) {  // the k-th best has the key `floor`: some of its lowest entries are wanted
+      const uint32_t limit = row.tie_limit(floor, k - kept, shared, arena.histogram);
+      row.push_ties(floor, limit, region, task->capacity, shared);
+    } else {
+      break;
+    }
+    tell_kept(rank, blocks, shared);
+  }
+  arena.histogram[threadIdx.x] = 0;  // no peer reads it: the last cluster barrier is behind
+  arena.histogram[threadIdx.x + kTopkThreads] = 0;
+  __syncthreads();
+  return floor;
 }
 
 /// Chooses one row with all blocks of the cluster.
@@ -53,8 +123,16 @@ __device__ void choose_row(const TopkTask& task,
           : params.page_table + row_number / static_cast<uint32_t>(params.rows_per_request) *
                                     params.page_table_stride,
       task.page_shift};
-  const auto length = static_cast<uint32_t>(max(0, params.lengths[row_number]));
+  // Of few rows all that may be valid is loaded before the length is known; its load comes first.
+  const int32_t stated_length = params.lengths[row_number];
+  uint32_t limit = static_cast<uint32_t>(params.max_entries);
+  if (!task.load_early) {
+    limit = static_cast<uint32_t>(max(0, stated_length));
+  }
+  RegisterRow<kVectors> row(params.scores + row_number * params.score_stride, limit, rank, blocks);
+  const auto length = static_cast<uint32_t>(max(0, stated_length));
   const auto list_end = static_cast<uint32_t>(params.list_stride);
+  ptx::cluster_wait();  // all blocks run, so their shared memory may be written
   if (length <= k) {
     if (rank == 0) {
       for (uint32_t i = threadIdx.x; i < length; i += kTopkThreads) {
@@ -64,43 +142,25 @@ __device__ void choose_row(const TopkTask& task,
         output.write_none(i);
       }
     }
-    ptx::cluster_wait();
     return;
   }
-  RegisterRow<kVectors> row(params.scores + row_number * params.score_stride, length, rank, blocks);
-  ptx::cluster_wait();  // all blocks run, so their shared memory may be written
+  if (task.load_early) {
+    row.clip(length);
+  }
   uint32_t top;
-  Cut cut{0, kNoLimit};
-  cut.key = row.lower_bound(k, shared, &top);
+  uint32_t floor = row.lower_bound(k, shared, &top);
   uint64_t* const region = ptx::peer_pointer(arena.list, 0) + rank * task.capacity;
-  const auto push_and_tell = [&] {
-    row.push(cut, region, task.capacity, shared);
-    __syncthreads();
-    if (threadIdx.x < blocks) {
-      *ptx::peer_pointer(&shared.board.kept[rank], threadIdx.x) = shared.kept;
-    }
-    ptx::cluster_sync();
-  };
-  push_and_tell();
-  if (max_of(shared.board.kept, blocks) > task.capacity) {
-    cut = row.refine(cut.key, top, k, task.capacity, shared, arena.histogram);
-    if (threadIdx.x == 0) {
-      shared.kept = 0;
-    }
-    ptx::cluster_sync();  // also: no peer still reads this block's histogram
-    arena.histogram[threadIdx.x] = 0;
-    arena.histogram[threadIdx.x + kTopkThreads] = 0;
-    push_and_tell();
+  row.push_above(floor, region, task.capacity, shared);
+  tell_kept(rank, blocks, shared);
+  const bool fits = max_of(shared.board.kept, blocks) <= task.capacity;
+  if (!fits || sum_of(shared.board.kept, blocks) < k) [[unlikely]] {
+    floor = push_again<kVectors>(&task, row_number, floor, top, &shared);
   }
   if (rank != 0) {
     return;  // nothing touches this block's shared memory any more
   }
-  const auto for_each = [&](auto visit) {
-    for_each_candidate(arena.list, task.capacity, shared.board.kept, blocks, visit);
-  };
-  mark_winners(k, cut.key, top, arena, shared, for_each);
-  count_marks((length + 31) / 32, arena, shared);
-  write_marked(arena, output, for_each);
+  const Candidates candidates(arena.list, task.capacity, shared.board.kept, blocks);
+  choose_and_write(k, (length + 31) / 32, floor, top, arena, shared, candidates, output);
   for (uint32_t i = k + threadIdx.x; i < list_end; i += kTopkThreads) {
     output.write_none(i);
   }
@@ -109,19 +169,16 @@ __device__ void choose_row(const TopkTask& task,
 template <int kVectors>
 __global__ __launch_bounds__(kTopkThreads,
                              1) void topk_kernel(const __grid_constant__ TopkTask task) {
-  extern __shared__ __align__(16) uint8_t dynamic[];
   __shared__ RowShared shared;
   const uint32_t blocks = ptx::cluster_size();
-  TopkArena arena;
-  arena.list = reinterpret_cast<uint64_t*>(dynamic);
-  arena.small_list = arena.list + blocks * task.capacity;
-  arena.marks = reinterpret_cast<uint32_t*>(arena.small_list + kSmallList);
-  arena.histogram = arena.marks + task.words;
-  arena.marks_before = reinterpret_cast<uint16_t*>(arena.histogram + kBins);
+  const TopkArena arena = arena_of(task, blocks);
   ptx::cluster_arrive();
   ptx::release_successor();
-  for (uint32_t i = threadIdx.x; i < (task.words + kBins) / 4; i += kTopkThreads) {
-    reinterpret_cast<uint4*>(arena.marks)[i] = make_uint4(0, 0, 0, 0);
+  if (ptx::cluster_rank() == 0) {
+    uint4* const zeros = reinterpret_cast<uint4*>(arena.histogram);
+    for (uint32_t i = threadIdx.x; i < (task.words + kBins) / 4; i += kTopkThreads) {
+      zeros[i] = make_uint4(0, 0, 0, 0);
+    }
   }
   if (threadIdx.x == 0) {
     shared.kept = 0;
@@ -134,15 +191,17 @@ __global__ __launch_bounds__(kTopkThreads,
 
 template <int kVectors>
 void launch_with(const IndexerTopkParams& params, uint32_t blocks, cudaStream_t stream) {
-  TopkTask task{
-      params, kListPlaces / blocks, 0, log2_of(static_cast<uint32_t>(params.page_entries))};
   const auto needed = static_cast<uint32_t>(params.k) + 64;
-  if (blocks == 1) {
-    task.capacity = static_cast<uint32_t>(std::min<int64_t>(
-        kListPlaces, std::max<int64_t>(needed, (params.max_entries + 1) / 2 * 2)));
-  }
-  task.capacity = std::max(task.capacity, (needed + 1) / 2 * 2);
-  task.words = static_cast<uint32_t>((params.max_entries + 255) / 256 * 8);
+  const auto row_places = static_cast<uint32_t>((params.max_entries + 1) / 2 * 2);
+  const uint32_t places =
+      blocks == 1 ? std::min(kLoneListPlaces, row_places) : kListPlaces / blocks;
+  const TopkTask task{
+      .params = params,
+      .capacity = std::max(places, (needed + 1) / 2 * 2),
+      .words = static_cast<uint32_t>((params.max_entries + 255) / 256 * 8),
+      .page_shift = log2_of(static_cast<uint32_t>(params.page_entries)),
+      .load_early = params.num_rows * params.max_entries <= kEarlyEntries,
+  };
   const std::size_t bytes =
       8ULL * (blocks * task.capacity + kSmallList) + 6ULL * task.words + 4ULL * kBins;
   device::launch(stream,
@@ -165,13 +224,15 @@ IndexerTopkPlan plan_indexer_topk(int64_t max_entries, int32_t num_rows, int32_t
   IndexerTopkPlan plan;
   // A block's thread maxima bound at most 1,024 places, best when far fewer are asked of it.
   const auto too_small = [&](int64_t blocks) {
-    return blocks * 8 * kEntriesPerVector < max_entries || (max_entries > 8192 && blocks * 512 < k);
+    return blocks * 8 * kEntriesPerVector < max_entries ||
+           (max_entries > kLoneEntries && blocks * 512 < k);
   };
   while (plan.cluster < 8 && too_small(plan.cluster)) {
     plan.cluster *= 2;
   }
   const int64_t wide = k <= 1024 ? 16 : 8;
-  while (plan.cluster < wide && int64_t{plan.cluster} * 2 * num_rows <= 128 &&
+  while (max_entries > kLoneEntries && plan.cluster < wide &&
+         int64_t{plan.cluster} * 2 * num_rows <= 128 &&
          plan.cluster * kEntriesPerVector < max_entries) {
     plan.cluster *= 2;
   }
@@ -208,6 +269,9 @@ void launch_indexer_topk_sm90(const IndexerTopkParams& params,
                params.k);
   if (params.num_rows == 0) {
     return;
+  }
+  if (plan.cluster == 1 && params.max_entries <= kLoneEntries) {
+    return launch_indexer_topk_lone(params, stream);
   }
   const auto blocks = static_cast<uint32_t>(plan.cluster);
   switch (plan.vectors) {

@@ -16,6 +16,7 @@
 namespace baleen::kernels {
 
 inline constexpr uint32_t kMaxCluster = 16;
+inline constexpr uint32_t kMaxLevels = 5;  // quotas of k / blocks, 2 k / blocks, ... k
 inline constexpr uint32_t kBoundWarps =
     22;  // warps whose n-th best enters the bound; see lower_bound
 
@@ -26,31 +27,48 @@ struct ClusterBoard {
   uint32_t kept[kMaxCluster];
   uint32_t low[kMaxCluster];
   uint32_t high[kMaxCluster];
+  alignas(16) uint32_t level[kMaxLevels][32];  // places beyond the cluster hold kAbsentKey
 };
 
 struct RowShared {
   ClusterBoard board;
   BinScratch bins;
-  uint32_t warp_low[kTopkWarps];
+  alignas(16) uint32_t warp_low[kTopkWarps];
   uint32_t warp_high[kTopkWarps];
+  alignas(16) uint32_t warp_level[kMaxLevels][kTopkWarps];
   uint32_t kept;  // candidates of this block
   uint32_t small;
 };
 
+/// Reductions over the `count` <= 32 values of a board row, by every warp for itself.
 __device__ __forceinline__ uint32_t min_of(const uint32_t* values, uint32_t count) {
-  uint32_t best = values[0];
-  for (uint32_t i = 1; i < count; ++i) {
-    best = min(best, values[i]);
-  }
-  return best;
+  const uint32_t lane = threadIdx.x % 32;
+  return __reduce_min_sync(kFullMask, lane < count ? values[lane] : 0xFFFFFFFFU);
 }
 
 __device__ __forceinline__ uint32_t max_of(const uint32_t* values, uint32_t count) {
-  uint32_t best = values[0];
-  for (uint32_t i = 1; i < count; ++i) {
-    best = max(best, values[i]);
+  const uint32_t lane = threadIdx.x % 32;
+  return __reduce_max_sync(kFullMask, lane < count ? values[lane] : 0U);
+}
+
+__device__ __forceinline__ uint32_t sum_of(const uint32_t* values, uint32_t count) {
+  const uint32_t lane = threadIdx.x % 32;
+  return __reduce_add_sync(kFullMask, lane < count ? values[lane] : 0U);
+}
+
+/// Sorts the lanes' keys, largest in lane 0.
+__device__ __forceinline__ uint32_t warp_sorted(uint32_t key) {
+  const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+  for (uint32_t size = 2; size <= 32; size *= 2) {
+#pragma unroll
+    for (uint32_t step = size / 2; step > 0; step /= 2) {
+      const uint32_t other = __shfl_xor_sync(kFullMask, key, step);
+      const bool keep_larger = ((lane & step) == 0) == ((lane & size) == 0);
+      key = keep_larger ? max(key, other) : min(key, other);
+    }
   }
-  return best;
+  return key;
 }
 
 /// The n-th largest (n in 1..32) of the lanes' keys, equal keys counted apart.
@@ -65,60 +83,61 @@ __device__ __forceinline__ uint32_t warp_nth_largest(uint32_t key, uint32_t n) {
     }
     return best;
   }
-#pragma unroll
-  for (uint32_t size = 2; size <= 32; size *= 2) {  // bitonic sort, descending
-#pragma unroll
-    for (uint32_t step = size / 2; step > 0; step /= 2) {
-      const uint32_t other = __shfl_xor_sync(kFullMask, key, step);
-      const bool keep_larger = ((lane & step) == 0) == ((lane & size) == 0);
-      key = keep_larger ? max(key, other) : min(key, other);
-    }
-  }
-  return __shfl_sync(kFullMask, key, static_cast<int>(n - 1));
+  return __shfl_sync(kFullMask, warp_sorted(key), static_cast<int>(n - 1));
 }
 
-/// The same by counting, quicker for one warp alone.
-__device__ __forceinline__ uint32_t lone_warp_nth_largest(uint32_t key, uint32_t n) {
-  const uint32_t lane = threadIdx.x % 32;
-  uint32_t better = 0;
+/// The n-th largest of 32 keys in shared memory, by counting: quicker for one warp alone.
+__device__ __forceinline__ uint32_t nth_largest_of_32(const uint32_t* keys, uint32_t n) {
+  const uint32_t mine = keys[threadIdx.x % 32];
+  uint32_t larger = 0;
+  uint32_t not_smaller = 0;
 #pragma unroll
-  for (uint32_t i = 0; i < 32; ++i) {
-    const uint32_t other = __shfl_sync(kFullMask, key, static_cast<int>(i));
-    better += (other > key || (other == key && i < lane)) ? 1U : 0U;
+  for (int i = 0; i < 8; ++i) {
+    const uint4 four = reinterpret_cast<const uint4*>(keys)[i];
+    larger += (four.x > mine) + (four.y > mine) + (four.z > mine) + (four.w > mine);
+    not_smaller += (four.x >= mine) + (four.y >= mine) + (four.z >= mine) + (four.w >= mine);
   }
-  const uint32_t holder = __ballot_sync(kFullMask, better == n - 1);
-  return __shfl_sync(kFullMask, key, __ffs(static_cast<int>(holder)) - 1);
+  const uint32_t holders = __ballot_sync(kFullMask, larger < n && n <= not_smaller);
+  return __shfl_sync(kFullMask, mine, __ffs(static_cast<int>(holders)) - 1);
 }
 
 template <int kVectors>
 class RegisterRow {
  public:
-  __device__ RegisterRow(const float* scores, uint32_t length, uint32_t rank, uint32_t blocks)
-      : length_(length), rank_(rank), blocks_(blocks) {
+  /// Loads the entries below `limit`; those at or beyond the row's length are cut off by `clip`.
+  __device__ RegisterRow(const float* scores, uint32_t limit, uint32_t rank, uint32_t blocks)
+      : length_(limit), rank_(rank), blocks_(blocks) {
+    if (first_entry(kVectors - 1) + 4 <= limit) {  // all loads at once, without branches between
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      const uint32_t entry = first_entry(v);
-      const float none = __int_as_float(0x7FFFFFFF);
-      float4 four = make_float4(none, none, none, none);
-      if (entry + 4 <= length) {
-        four = __ldcg(reinterpret_cast<const float4*>(scores + entry));
-      } else if (entry < length) {  // reads nothing beyond the length
-        four.x = __ldcg(scores + entry);
-        four.y = entry + 1 < length ? __ldcg(scores + entry + 1) : none;
-        four.z = entry + 2 < length ? __ldcg(scores + entry + 2) : none;
+      for (int v = 0; v < kVectors; ++v) {
+        set(v, __ldcg(reinterpret_cast<const float4*>(scores + first_entry(v))));
       }
-      values_[4 * v] = four.x;
-      values_[4 * v + 1] = four.y;
-      values_[4 * v + 2] = four.z;
-      values_[4 * v + 3] = four.w;
+    } else {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        set(v, load_guarded(scores, first_entry(v)));
+      }
+    }
+  }
+
+  /// Gives the row its length, at most the limit it was loaded with.
+  __device__ void clip(uint32_t length) {
+    length_ = length;
+    if (first_entry(kVectors - 1) + 4 > length) {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const bool valid = first_entry(v) + static_cast<uint32_t>(e) < length;
+          values_[4 * v + e] = valid ? values_[4 * v + e] : kNone;
+        }
+      }
     }
   }
 
   /// Entry of element 0 of vector v; its four elements are neighbours.
   __device__ __forceinline__ uint32_t first_entry(int v) const {
-    const uint32_t lane = threadIdx.x % 32;
-    const uint32_t word = (static_cast<uint32_t>(v) * 4 + lane / 8) * kTopkWarps + threadIdx.x / 32;
-    return (word * blocks_ + rank_) * 32 + (lane % 8) * 4;
+    return first_entry_of(threadIdx.x, static_cast<uint32_t>(v));
   }
 
   /// A key that at least k entries of the row reach, and the row's largest key; the same in every
@@ -126,18 +145,11 @@ class RegisterRow {
   /// owes q = k / blocks of them, taken as the n-th best of some warps. Contains a cluster barrier;
   /// the caller has waited for all blocks to start.
   __device__ uint32_t lower_bound(uint32_t k, RowShared& shared, uint32_t* top) const {
-    float best = __int_as_float(0x7FFFFFFF);
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      best = fmaxf(best, largest(v));  // NaN only when all are
-    }
-    const uint32_t key = score_key(best);
-    const uint32_t quota = (k + blocks_ - 1) / blocks_;
-    const uint32_t warps = min(quota, kBoundWarps);
-    const uint32_t nth = (quota + warps - 1) / warps;
+    const uint32_t key = thread_best();
+    const LevelShape shape(k, blocks_);
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t warp = threadIdx.x / 32;
-    const uint32_t bound = nth > 32 ? kNanKey : warp_nth_largest(key, nth);
+    const uint32_t bound = shape.nth > 32 ? kNanKey : warp_nth_largest(key, shape.nth);
     const uint32_t warp_top = __reduce_max_sync(kFullMask, key);
     if (lane == 0) {
       shared.warp_low[warp] = bound;
@@ -145,7 +157,7 @@ class RegisterRow {
     }
     __syncthreads();
     if (warp == 0) {
-      const uint32_t floor = lone_warp_nth_largest(shared.warp_low[lane], (quota + nth - 1) / nth);
+      const uint32_t floor = nth_largest_of_32(shared.warp_low, shape.warps);
       const uint32_t block_top = __reduce_max_sync(kFullMask, shared.warp_high[lane]);
       if (lane < blocks_) {
         *ptx::peer_pointer(&shared.board.floor[rank_], lane) = floor;
@@ -157,23 +169,54 @@ class RegisterRow {
     return max(kNanKey, min_of(shared.board.floor, blocks_));
   }
 
-  /// Puts this block's entries that `cut` keeps into `list` (in any block's shared memory), in no
-  /// order, at most `capacity`; shared.kept (zero before) counts all of them.
-  __device__ void push(const Cut& cut, uint64_t* list, uint32_t capacity, RowShared& shared) {
-    ptx::pin_registers(values_);  // keys are made again where needed, not kept
-    const bool with_nan = cut.key <= kNanKey;
-    const float floor = key_score(cut.key);
+  /// A better bound than lower_bound (at least k entries reach it) for rows whose best lie in few
+  /// blocks: the best of the bounds that 1, 2, 4, ... all blocks give together.
+  __device__ uint32_t lopsided_bound(uint32_t k, RowShared& shared) const {
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t warp = threadIdx.x / 32;
+    const uint32_t sorted = warp_sorted(thread_best());
+    if (lane >= blocks_ && warp < kMaxLevels) {
+      shared.board.level[warp][lane] = kAbsentKey;
+    }
+    for (uint32_t level = 0; blocks_ >> level > 0; ++level) {
+      const LevelShape shape(k, blocks_ >> level);
+      const uint32_t bound =
+          __shfl_sync(kFullMask, sorted, static_cast<int>(min(shape.nth, 32U) - 1));
+      if (lane == 0) {
+        shared.warp_level[level][warp] = shape.nth > 32 ? kAbsentKey : bound;
+      }
+    }
+    __syncthreads();
+    if (blocks_ >> warp > 0) {  // warp w reduces level w
+      const LevelShape shape(k, blocks_ >> warp);
+      const uint32_t bound = nth_largest_of_32(shared.warp_level[warp], shape.warps);
+      if (lane < blocks_) {
+        *ptx::peer_pointer(&shared.board.level[warp][rank_], lane) = bound;
+      }
+    }
+    ptx::cluster_sync();
+    uint32_t best = kNanKey;
+    for (uint32_t level = 0; blocks_ >> level > 0; ++level) {
+      best = max(best, nth_largest_of_32(shared.board.level[level], blocks_ >> level));
+    }
+    return best;
+  }
+
+  /// Puts this block's entries above `floor` into `list` (in any block's shared memory), in no
+  /// order, at most `capacity`; adds their number to shared.kept.
+  __device__ void push_above(uint32_t floor, uint64_t* list, uint32_t capacity, RowShared& shared) {
+    ptx::pin_registers(values_);  // keys are made where needed, not kept
+    const float least = key_score(max(floor + 1, kLeastNumberKey));  // NaN, so none, above +inf
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      if (with_nan || largest(v) >= floor) {
+      if (largest(v) >= least) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const uint32_t entry = first_entry(v) + static_cast<uint32_t>(e);
-          const uint32_t key = score_key(values_[4 * v + e]);
-          if (entry < length_ && cut.keeps(key, entry)) {
+          const float value = values_[4 * v + e];
+          if (value >= least) {
             const uint32_t place = atomicAdd(&shared.kept, 1U);
             if (place < capacity) {
-              list[place] = ranked(key, entry);
+              list[place] = ranked(score_key(value), first_entry(v) + static_cast<uint32_t>(e));
             }
           }
         }
@@ -181,22 +224,35 @@ class RegisterRow {
     }
   }
 
-  /// A cut that keeps the k best and at most `capacity` in all (capacity >= k + 64), found digit by
-  /// digit over the whole cluster. `histogram` has kBins places in every block. For rows whose
-  /// scores crowd at the threshold, so every level starts from the spread of what is left.
-  __device__ Cut refine(uint32_t floor,
-                        uint32_t top,
-                        uint32_t k,
-                        uint32_t capacity,
-                        RowShared& shared,
-                        uint32_t* histogram) {
+  /// The same for the entries below `limit` whose key is `tie_key`.
+  __device__ void push_ties(
+      uint32_t tie_key, uint32_t limit, uint64_t* list, uint32_t capacity, RowShared& shared) {
+    for_each([&](uint32_t key, uint32_t entry) {
+      if (key == tie_key && entry < limit) {
+        const uint32_t place = atomicAdd(&shared.kept, 1U);
+        if (place < capacity) {
+          list[place] = ranked(key, entry);
+        }
+      }
+    });
+  }
+
+  /// A key such that fewer than k entries lie above it, at most `capacity` in all: either k or more
+  /// lie above, or it is the key of the k-th best. Found digit by digit over the cluster, every
+  /// level starting from the spread of what is left. `histogram` has kBins places in every block.
+  __device__ uint32_t refine(uint32_t floor,
+                             uint32_t top,
+                             uint32_t k,
+                             uint32_t capacity,
+                             RowShared& shared,
+                             uint32_t* histogram) {
     uint32_t low = floor;
     uint32_t high = top;
     uint32_t need = k;
     while (true) {
       narrow(&low, &high, shared);
       if (low == high) {
-        break;
+        return low;
       }
       const uint32_t shift = bin_shift(high - low);
       const BinSearch found =
@@ -209,20 +265,77 @@ class RegisterRow {
       low += found.bin << shift;
       high = min(high, low + ((1U << shift) - 1));
       if (k - need + found.count <= capacity) {
-        return {low, kNoLimit};
+        return low - 1;
       }
     }
+  }
+
+  /// The entry below which at least `need` and few more entries have this key.
+  __device__ uint32_t tie_limit(uint32_t tie_key,
+                                uint32_t need,
+                                RowShared& shared,
+                                uint32_t* histogram) {
     const uint32_t shift = bin_shift(length_ - 1);
     const BinSearch found =
         search(need, shared, histogram, [&](uint32_t key, uint32_t entry, auto add) {
-          if (key == low) {
+          if (key == tie_key) {
             add(kBins - 1 - (entry >> shift));
           }
         });
-    return {low, (kBins - found.bin) << shift};
+    return (kBins - found.bin) << shift;
   }
 
  private:
+  static constexpr float kNone = __builtin_nanf("");  // where the row has no entry
+
+  /// How many entries each of `holders` blocks owes, as the n-th best of each of some warps.
+  struct LevelShape {
+    uint32_t nth;
+    uint32_t warps;
+    __device__ LevelShape(uint32_t k, uint32_t holders) {
+      const uint32_t quota = (k + holders - 1) / holders;
+      const uint32_t most = quota > 32 * kBoundWarps ? kTopkWarps : min(quota, kBoundWarps);
+      nth = (quota + most - 1) / most;
+      warps = (quota + nth - 1) / nth;
+    }
+  };
+
+  __device__ __forceinline__ uint32_t first_entry_of(uint32_t thread, uint32_t v) const {
+    const uint32_t lane = thread % 32;
+    const uint32_t word = (v * 4 + lane / 8) * kTopkWarps + thread / 32;
+    return (word * blocks_ + rank_) * 32 + (lane % 8) * 4;
+  }
+
+  /// Key of this thread's best score; NaN only when all are.
+  __device__ __forceinline__ uint32_t thread_best() const {
+    float best = kNone;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      best = fmaxf(best, largest(v));
+    }
+    return score_key(best);
+  }
+
+  __device__ __forceinline__ void set(int v, float4 four) {
+    values_[4 * v] = four.x;
+    values_[4 * v + 1] = four.y;
+    values_[4 * v + 2] = four.z;
+    values_[4 * v + 3] = four.w;
+  }
+
+  /// Reads nothing at or beyond the length; NaN stands there.
+  __device__ __forceinline__ float4 load_guarded(const float* scores, uint32_t entry) const {
+    float4 four = make_float4(kNone, kNone, kNone, kNone);
+    if (entry + 4 <= length_) {
+      four = __ldcg(reinterpret_cast<const float4*>(scores + entry));
+    } else if (entry < length_) {
+      four.x = __ldcg(scores + entry);
+      four.y = entry + 1 < length_ ? __ldcg(scores + entry + 1) : kNone;
+      four.z = entry + 2 < length_ ? __ldcg(scores + entry + 2) : kNone;
+    }
+    return four;
+  }
+
   __device__ __forceinline__ float largest(int v) const {
     return fmaxf(fmaxf(values_[4 * v], values_[4 * v + 1]),
                  fmaxf(values_[4 * v + 2], values_[4 * v + 3]));

@@ -9,8 +9,9 @@
 
 namespace baleen::kernels {
 
-inline constexpr uint32_t kAbsentKey = 0;  // no entry at this place
-inline constexpr uint32_t kNanKey = 1;     // below -inf, whose key is 0x007FFFFF
+inline constexpr uint32_t kAbsentKey = 0;                // no entry at this place
+inline constexpr uint32_t kNanKey = 1;                   // below all numbers
+inline constexpr uint32_t kLeastNumberKey = 0x007FFFFF;  // -inf
 
 __device__ __forceinline__ uint32_t score_key(float score) {
   const uint32_t bits = __float_as_uint(score + 0.0F);  // -0 becomes +0
@@ -30,17 +31,5 @@ __device__ __forceinline__ uint64_t ranked(uint32_t key, uint32_t entry) {
 __device__ __forceinline__ uint32_t ranked_entry(uint64_t pair) {
   return 0xFFFFFFFFU - static_cast<uint32_t>(pair);
 }
-
-/// Where the choice is cut: keys above `key`, and entries below `entry_limit` that have this key.
-struct Cut {
-  uint32_t key;
-  uint32_t entry_limit;
-
-  __device__ __forceinline__ bool keeps(uint32_t other, uint32_t entry) const {
-    return other > key || (other == key && entry < entry_limit);
-  }
-};
-
-inline constexpr uint32_t kNoLimit = 0xFFFFFFFFU;
 
 }  // namespace baleen::kernels

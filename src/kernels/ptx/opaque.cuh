@@ -1,0 +1,22 @@
+#pragma once
+// Hides from the compiler where a value came from, so that a loop keeps it in a register instead of
+// computing it again from special registers and constants in every round. No instruction.
+//
+//   float* scales = arena.scales + row;
+//   keep_in_register(scales);
+
+#include <cstdint>
+
+namespace baleen::kernels::ptx {
+
+template <class T>
+__device__ __forceinline__ void keep_in_register(T& value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  if constexpr (sizeof(T) == 4) {
+    asm volatile("" : "+r"(value));
+  } else {
+    asm volatile("" : "+l"(value));
+  }
+}
+
+}  // namespace baleen::kernels::ptx
