@@ -135,9 +135,13 @@ __device__ __forceinline__ void accumulate_tiles(const AttentionShared<kHeads>& 
     }
     // Both operands' atoms lie 1,024 bytes apart; of a descriptor only the low word changes.
     const uint64_t high = ptx::make_descriptor(0, 0, 1024, ptx::Swizzle::k128);
-    const uint32_t rows =
-        (ptx::shared_address(shared.unit(buffer, 0)) + group * kBlocks * kBlockBytes) >> 4;
-    const uint32_t weights = ptx::shared_address(shared.weights(buffer)) >> 4;
+    // From lane 0, so that the compiler knows them to be the same in all lanes of the warp.
+    const uint32_t rows = __shfl_sync(
+        0xFFFFFFFFU,
+        (ptx::shared_address(shared.unit(buffer, 0)) + group * kBlocks * kBlockBytes) >> 4,
+        0);
+    const uint32_t weights =
+        __shfl_sync(0xFFFFFFFFU, ptx::shared_address(shared.weights(buffer)) >> 4, 0);
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {

@@ -34,30 +34,31 @@ struct RowBytes {
   uint4 segment[2][kSegments];
 };
 
-__device__ __forceinline__ RowBytes read_rows(const uint8_t* unit, const TileRows& rows) {
+template <int kFirst, int kEnd>
+__device__ __forceinline__ void read_rows(const uint8_t* unit,
+                                          const TileRows& rows,
+                                          bool all_present,
+                                          RowBytes& bytes) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const uint8_t* from = unit + lane / 4 * kKvValueBytes + lane % 4 * 16;
-  RowBytes bytes;
+  const uint8_t* from = unit + kRawBegin + lane / 4 * kKvValueBytes + lane % 4 * 16;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
 #pragma unroll
-    for (int s = 0; s < kSegments; ++s) {
+    for (int s = kFirst; s < kEnd; ++s) {
       bytes.segment[h][s] = *reinterpret_cast<const uint4*>(from + 8 * h * kKvValueBytes + 64 * s);
     }
   }
-  if (!__all_sync(0xFFFFFFFFU, rows.present[0] && rows.present[1])) {
+  if (!all_present) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
-      for (int s = 0; s < kSegments; ++s) {
+      for (int s = kFirst; s < kEnd; ++s) {
         if (!rows.present[h]) {
           bytes.segment[h][s] = make_uint4(0, 0, 0, 0);  // a missing row must not bring NaN along
         }
       }
     }
   }
-  __syncwarp();  // every lane has read before anyone writes over the rows
-  return bytes;
 }
 
 /// Expands half a block (32 dims) of both rows into the operands of two products.
@@ -148,12 +149,16 @@ __device__ __forceinline__ void score_rows(float (&scores)[kHeads / 2],
                                            uint64_t q_descriptor) {
   const bool with_rest =
       __any_sync(0xFFFFFFFFU, needs_rest(rows.scales[0]) || needs_rest(rows.scales[1]));
-  const RowBytes bytes = read_rows(unit, rows);
+  const bool all_present = __all_sync(0xFFFFFFFFU, rows.present[0] && rows.present[1]);
+  RowBytes bytes;
   uint32_t lower[2][4];
   uint32_t upper[2][4];
+  read_rows<0, kEarlyBlocks>(unit, rows, all_present, bytes);
   score_block<kHeads, 0>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
   score_block<kHeads, 1>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
   score_block<kHeads, 2>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
+  read_rows<kEarlyBlocks, kSegments>(unit, rows, all_present, bytes);
+  __syncwarp();  // every lane has read before anyone writes over the rows
   score_block<kHeads, 3>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
   score_block<kHeads, 4>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);
   score_block<kHeads, 5>(scores, unit, bytes, rows, with_rest, lower, upper, q_descriptor);

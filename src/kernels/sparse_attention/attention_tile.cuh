@@ -7,8 +7,8 @@
 //
 // A tile of 64 rows is four units of 16 rows, one per warp of its group. A unit holds eight blocks
 // of 64 dims, each 16 lines of 128 bytes in 128-byte swizzle. Before it is expanded, the bytes of
-// its rows wait in the same place: a warp reads its 16 rows into registers, then writes them as
-// bf16.
+// its rows wait in its last 9 KB: a warp expands the first three blocks, which lie before them,
+// then reads all that is left of its 16 rows and writes the other blocks over it.
 
 #include <cstdint>
 
@@ -32,7 +32,9 @@ inline constexpr int kMaxClusters = 32;
 inline constexpr int kStatSlots = 4;         // tiles whose maxima are kept
 inline constexpr float kNoMaximum = -1e30F;  // below every score, far from infinity
 
-static_assert(kUnitRows * kKvValueBytes <= kUnitBytes);
+inline constexpr int kRawBegin = kUnitBytes - kUnitRows * kKvValueBytes;  // of a unit: 7,168
+inline constexpr int kEarlyBlocks = 3;
+static_assert(kEarlyBlocks * kBlockBytes <= kRawBegin);
 
 template <int kHeads>
 struct AttentionShape {
@@ -91,7 +93,7 @@ struct AttentionShared {
     return base + buffer * kTileBytes + warp * kUnitBytes;
   }
   __device__ uint8_t* raw_row(int buffer, int row) const {
-    return unit(buffer, row / kUnitRows) + row % kUnitRows * kKvValueBytes;
+    return unit(buffer, row / kUnitRows) + kRawBegin + row % kUnitRows * kKvValueBytes;
   }
   __device__ uint8_t* weights(int buffer) const {
     return base + kWeightsBegin + buffer * Shape::kWeightBytes;
