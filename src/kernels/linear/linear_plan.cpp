@@ -5,8 +5,9 @@
 namespace baleen::kernels {
 namespace {
 
-constexpr int32_t kFullCard = 120;    // blocks that count as filling the card
-constexpr int32_t kMostBlocks = 256;  // two per multiprocessor
+constexpr int32_t kFullCard = 120;     // blocks that count as filling the card
+constexpr int32_t kTilesInFlight = 4;  // 32 KiB
+constexpr int32_t kMostBlocks = 256;   // two per multiprocessor
 constexpr int32_t kMultiprocessors = 132;
 constexpr int32_t kThirdShared = 75 * 1024;
 constexpr int32_t kHalfShared = 112 * 1024;
@@ -93,6 +94,32 @@ bool cut_tasks(const LinearParams& params, int32_t row_tiles, LinearPlan& plan) 
   return plan.scale_blocks <= kMaxScaleBlocks;
 }
 
+/// Blocks of one token tile.
+int32_t blocks_of(const LinearPlan& plan) {
+  return plan.num_items / plan.token_tiles * plan.cluster;
+}
+
+int32_t least_inputs(const LinearParams& params) {
+  int32_t least = params.tasks[0].num_inputs;
+  for (int32_t t = 1; t < params.num_tasks; ++t) {
+    least = std::min(least, params.tasks[static_cast<std::size_t>(t)].num_inputs);
+  }
+  return least;
+}
+
+/// Enough blocks to keep the memory busy. Half the card does when a block's weights fit in flight
+/// at once: that costs less than adding partial sums over a cluster.
+bool fills_card(const LinearPlan& plan) {
+  if (blocks_of(plan) >= kFullCard) {
+    return true;
+  }
+  int32_t most_tiles = 0;
+  for (const LinearTaskPlan& task : plan.tasks) {
+    most_tiles = std::max(most_tiles, task.tiles_per_row);
+  }
+  return plan.cluster == 1 && blocks_of(plan) >= kFullCard / 2 && most_tiles <= kTilesInFlight;
+}
+
 }  // namespace
 
 LinearPlan plan_linear(const LinearParams& params, int32_t row_tiles) {
@@ -129,12 +156,23 @@ LinearPlan plan_linear(const LinearParams& params, int32_t row_tiles) {
     }
     chosen = plan;
     chosen.valid = true;
-    if (plan.num_items / plan.token_tiles * cluster >= kFullCard) {
+    if (fills_card(plan)) {
       break;
     }
   }
   if (!chosen.valid) {
     return chosen;
+  }
+  // Where four blocks share a sum, eight with half the work each bring the weights in sooner (not
+  // with two row tiles: measured slower).
+  if (row_tiles == 1 && chosen.cluster == 4 && params.tuning.cluster == 0 &&
+      params.mode == LinearMode::kFast && blocks_of(chosen) * 2 <= kMostBlocks &&
+      least_inputs(params) / 8 >= 512) {
+    LinearPlan wider = chosen;
+    wider.cluster = 8;
+    if (cut_tasks(params, row_tiles, wider)) {
+      chosen = wider;
+    }
   }
   chosen.num_clusters = params.tuning.num_clusters != 0
                             ? std::min(params.tuning.num_clusters, chosen.num_items)

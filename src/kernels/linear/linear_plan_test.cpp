@@ -36,9 +36,11 @@ TEST(LinearPlanTest, LeavesFollowTheUnshardedShape) {
 TEST(LinearPlanTest, ClusterFillsTheCard) {
   EXPECT_EQ(plan_linear(one_task(8192, 1024, 1), 1).cluster, 1);
   EXPECT_EQ(plan_linear(one_task(4096, 2048, 1), 1).cluster, 2);
-  EXPECT_EQ(plan_linear(one_task(2048, 4096, 1), 1).cluster, 4);
+  EXPECT_EQ(plan_linear(one_task(2048, 4096, 1), 1).cluster, 8);
   EXPECT_EQ(plan_linear(one_task(1536, 4096, 1), 1).cluster, 8);
-  EXPECT_EQ(plan_linear(one_task(4096, 512, 1), 1).cluster, 2);
+  // Half the card is enough when a block's weights are in flight at once.
+  EXPECT_EQ(plan_linear(one_task(4096, 1024, 1), 1).cluster, 2);
+  EXPECT_EQ(plan_linear(one_task(4096, 512, 1), 1).cluster, 1);
 }
 
 TEST(LinearPlanTest, CutDoesNotDependOnTokens) {
