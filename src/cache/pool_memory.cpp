@@ -1,0 +1,172 @@
+#include "cache/pool_memory.h"
+
+#include <cstring>
+#include <string>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace baleen::cache {
+namespace {
+
+constexpr int kPaint = 0xFF;
+
+}  // namespace
+
+uint8_t* PoolMemory::Region::layer(int64_t index) {
+  BALEEN_DCHECK(index >= 0 && index < layers, "layer={} layers={}", index, layers);
+  return memory.get() + index * layer_bytes;
+}
+
+PoolMemory::Region PoolMemory::allocate(int64_t layers, int64_t layer_bytes) const {
+  Region region{.memory = nullptr, .layers = layers, .layer_bytes = layer_bytes};
+  if (region.bytes() == 0) {
+    return region;
+  }
+  // calloc leaves large regions untouched until a page of them is used.
+  auto* memory = static_cast<uint8_t*>(std::calloc(static_cast<std::size_t>(region.bytes()), 1));
+  if (memory == nullptr) {
+    throw SystemError("cache memory: the system has no " + std::to_string(region.bytes()) +
+                      " bytes");
+  }
+  region.memory.reset(memory);
+  if (paint_) {
+    std::memset(memory, kPaint, static_cast<std::size_t>(region.bytes()));
+  }
+  return region;
+}
+
+PoolMemory::PoolMemory(const CacheShape& shape,
+                       const CacheFormats& formats,
+                       const Codecs& codecs,
+                       const CacheSizes& sizes,
+                       bool paint)
+    : shape_(shape), formats_(formats), codecs_(codecs), sizes_(sizes), paint_(paint) {
+  // The byte counts of the planner, per layer.
+  CacheShape one = shape;
+  one.num_layers = 1;
+  one.num_draft_layers = 0;
+  one.num_c4 = shape.num_c4 > 0 ? 1 : 0;
+  one.num_c128 = shape.num_c128 > 0 ? 1 : 0;
+  const CacheBytes bytes = cache_bytes(one, sizes);
+  swa_ = allocate(shape.num_layers + shape.num_draft_layers, bytes.swa);
+  c4_ = allocate(shape.num_c4, bytes.c4);
+  index_ = allocate(shape.num_c4, bytes.indexer);
+  c128_ = allocate(shape.num_c128, bytes.c128);
+  c4_state_ = allocate(shape.num_c4, bytes.c4_state);
+  index_state_ = allocate(shape.num_c4, bytes.indexer_state);
+  c128_state_ = allocate(shape.num_c128, bytes.c128_state);
+  checkpoints_ = allocate(sizes.checkpoint_slots, shape.checkpoint_slot_bytes());
+  open_groups_ = allocate(sizes.open_group_blocks, shape.open_group_block_bytes());
+}
+
+int64_t PoolMemory::bytes() const {
+  return swa_.bytes() + c4_.bytes() + c128_.bytes() + index_.bytes() + c4_state_.bytes() +
+         index_state_.bytes() + c128_state_.bytes() + checkpoints_.bytes() + open_groups_.bytes();
+}
+
+RowPlace PoolMemory::place(uint8_t* base, const BlockLayout& layout, int64_t block, int64_t row) {
+  return {base + layout.value_offset(block, row),
+          layout.scale_row_bytes == 0 ? nullptr : base + layout.scale_offset(block, row)};
+}
+
+RowPlace PoolMemory::swa(int64_t layer, SwaPage page, int64_t row) {
+  BALEEN_DCHECK(page.value() >= 0 && page.value() <= sizes_.swa_pages, "page={}", page.value());
+  return place(swa_.layer(layer), shape_.swa_block, page.value(), row);
+}
+
+RowPlace PoolMemory::c4(int64_t layer, FullPage page, int64_t row) {
+  BALEEN_DCHECK(page.value() >= 0 && page.value() <= sizes_.full_pages, "page={}", page.value());
+  return place(c4_.layer(layer), shape_.c4_block, page.value(), row);
+}
+
+RowPlace PoolMemory::c128(int64_t layer, FullPage page, int64_t row) {
+  BALEEN_DCHECK(page.value() >= 0 && page.value() <= sizes_.full_pages, "page={}", page.value());
+  const int64_t entry = page.value() * shape_.c128_rows_per_page() + row;
+  return place(c128_.layer(layer),
+               shape_.c128_block,
+               entry / shape_.c128_block.rows,
+               entry % shape_.c128_block.rows);
+}
+
+RowPlace PoolMemory::index(int64_t layer, FullPage page, int64_t row) {
+  BALEEN_DCHECK(page.value() >= 0 && page.value() <= sizes_.full_pages, "page={}", page.value());
+  return place(index_.layer(layer), shape_.index_block, page.value(), row);
+}
+
+RowPlace PoolMemory::c4_state(int64_t layer, SwaPage page, int64_t position) {
+  const int64_t row = page.value() * sizes_.c4_ring_rows + position % sizes_.c4_ring_rows;
+  return {c4_state_.layer(layer) + row * shape_.c4_state_row_bytes, nullptr};
+}
+
+RowPlace PoolMemory::index_state(int64_t layer, SwaPage page, int64_t position) {
+  const int64_t row = page.value() * sizes_.c4_ring_rows + position % sizes_.c4_ring_rows;
+  return {index_state_.layer(layer) + row * shape_.index_state_row_bytes, nullptr};
+}
+
+RowPlace PoolMemory::c128_state(int64_t layer, int64_t ring, int64_t position) {
+  BALEEN_DCHECK(ring >= 0 && ring <= sizes_.request_slots, "ring={}", ring);
+  const int64_t row = ring * sizes_.c128_ring_rows + position % sizes_.c128_ring_rows;
+  return {c128_state_.layer(layer) + row * shape_.c128_state_row_bytes, nullptr};
+}
+
+uint8_t* PoolMemory::checkpoint(int64_t slot) {
+  return checkpoints_.layer(slot);
+}
+
+uint8_t* PoolMemory::open_group(int64_t block) {
+  return open_groups_.layer(block);
+}
+
+void PoolMemory::paint_full_page(FullPage page) {
+  if (!paint_) {
+    return;
+  }
+  for (int64_t layer = 0; layer < shape_.num_c4; ++layer) {
+    std::memset(
+        c4(layer, page, 0).value, kPaint, static_cast<std::size_t>(shape_.c4_block.block_bytes));
+    std::memset(index(layer, page, 0).value,
+                kPaint,
+                static_cast<std::size_t>(shape_.index_block.block_bytes));
+  }
+  for (int64_t layer = 0; layer < shape_.num_c128; ++layer) {
+    for (int64_t row = 0; row < shape_.c128_rows_per_page(); ++row) {
+      const RowPlace at = c128(layer, page, row);
+      std::memset(at.value, kPaint, static_cast<std::size_t>(shape_.c128_block.value_row_bytes));
+      if (at.scales != nullptr) {
+        std::memset(at.scales, kPaint, static_cast<std::size_t>(shape_.c128_block.scale_row_bytes));
+      }
+    }
+  }
+}
+
+void PoolMemory::paint_swa_page(SwaPage page) {
+  if (!paint_) {
+    return;
+  }
+  for (int64_t layer = 0; layer < shape_.num_layers + shape_.num_draft_layers; ++layer) {
+    std::memset(
+        swa(layer, page, 0).value, kPaint, static_cast<std::size_t>(shape_.swa_block.block_bytes));
+  }
+  for (int64_t layer = 0; layer < shape_.num_c4; ++layer) {
+    std::memset(c4_state(layer, page, 0).value,
+                kPaint,
+                static_cast<std::size_t>(sizes_.c4_ring_rows * shape_.c4_state_row_bytes));
+    std::memset(index_state(layer, page, 0).value,
+                kPaint,
+                static_cast<std::size_t>(sizes_.c4_ring_rows * shape_.index_state_row_bytes));
+  }
+}
+
+void PoolMemory::paint_request_ring(int64_t ring) {
+  if (!paint_) {
+    return;
+  }
+  for (int64_t layer = 0; layer < shape_.num_c128; ++layer) {
+    std::memset(c128_state(layer, ring, 0).value,
+                kPaint,
+                static_cast<std::size_t>(sizes_.c128_ring_rows * shape_.c128_state_row_bytes));
+  }
+}
+
+}  // namespace baleen::cache
