@@ -64,7 +64,7 @@ at::Tensor raw_rows(const at::Tensor& kv,
   if (group.state == nullptr) {
     return rows;
   }
-  RowHistory& history = place.state_of(*group.state).raw;
+  RowStore& history = *place.state_of(*group.state).raw;
   history.append(rows.squeeze(0));
   const int64_t first =
       std::max<int64_t>(0, group.first_position - (step.config.sliding_window - 1));

@@ -75,14 +75,14 @@ at::Tensor compressed_entries(const CompressorRows& rows,
         ops::pool_groups(value, score, 0, spec.ratio, overlap), 0, params, spec, kind, step);
   }
 
-  state->rows.append(at::cat({value, score}, -1).squeeze(0));
-  const int64_t known = state->entries.end();
+  state->rows->append(at::cat({value, score}, -1).squeeze(0));
+  const int64_t known = state->entries->end();
   BALEEN_CHECK(known == group.first_position / spec.ratio, "{} entries", known);
   if (num_entries > known) {
     // With overlap the first new entry also takes the carry half of the group before it.
     const int64_t first_group = overlap ? std::max<int64_t>(0, known - 1) : known;
     const int64_t first_row = first_group * spec.ratio;
-    const at::Tensor span = state->rows.view(first_row, num_entries * spec.ratio).unsqueeze(0);
+    const at::Tensor span = state->rows->view(first_row, num_entries * spec.ratio).unsqueeze(0);
     const int64_t channels = span.size(-1) / 2;
     const at::Tensor pooled = ops::pool_groups(span.narrow(-1, 0, channels),
                                                span.narrow(-1, channels, channels),
@@ -93,9 +93,9 @@ at::Tensor compressed_entries(const CompressorRows& rows,
     const int64_t first_pooled =
         ops::pooled_range(first_row, span.size(1), spec.ratio, overlap).first_entry;
     const at::Tensor fresh = pooled.narrow(1, known - first_pooled, num_entries - known);
-    state->entries.append(finish_entries(fresh, known, params, spec, kind, step).squeeze(0));
+    state->entries->append(finish_entries(fresh, known, params, spec, kind, step).squeeze(0));
   }
-  return num_entries == 0 ? at::Tensor() : state->entries.view(0, num_entries).unsqueeze(0);
+  return num_entries == 0 ? at::Tensor() : state->entries->view(0, num_entries).unsqueeze(0);
 }
 
 }  // namespace baleen::model

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -11,6 +12,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "model/load_parameters.h"
+#include "model/paged_formats.h"
 #include "model/parameters.h"
 #include "model/sequence_state.h"
 #include "model/whole_model.h"
@@ -75,6 +77,23 @@ void Sequence::rollback(int64_t num_tokens) {
 void Sequence::reset() {
   const c10::InferenceMode inference;
   state_->value.reset();
+}
+
+void Sequence::begin_at(int64_t position) {
+  const c10::InferenceMode inference;
+  state_->value.begin_at(position);
+}
+
+void Sequence::copy_ring_row(bool index,
+                             int64_t c4_layer,
+                             int64_t position,
+                             std::span<uint8_t> row) const {
+  const c10::InferenceMode inference;
+  const CompressorState& state = state_->value.c4_compressor(index, c4_layer);
+  const at::Tensor bytes = state.rows->view(position, position + 1).contiguous();
+  BALEEN_CHECK(
+      bytes.nbytes() == row.size(), "ring row of {} bytes, {} wanted", bytes.nbytes(), row.size());
+  std::memcpy(row.data(), bytes.const_data_ptr(), row.size());
 }
 
 Sequence Sequence::clone() const {
@@ -156,6 +175,21 @@ Sequence Model::new_sequence() const {
   const c10::InferenceMode inference;
   return Sequence(std::make_unique<Sequence::State>(Sequence::State{
       SequenceState(impl_->params.config, impl_->state_options(), impl_->params.embed.options())}));
+}
+
+cache::CacheFormats Model::cache_formats() const {
+  return model::cache_formats(impl_->numerics, impl_->params.embed.scalar_type());
+}
+
+cache::PoolMemory Model::make_pools(const cache::CacheSizes& sizes, bool paint) const {
+  return model::make_pools(
+      impl_->params.config, impl_->numerics, impl_->params.embed.scalar_type(), sizes, paint);
+}
+
+Sequence Model::new_sequence(cache::PoolMemory& pools, const cache::SequencePages& pages) const {
+  const c10::InferenceMode inference;
+  return Sequence(std::make_unique<Sequence::State>(Sequence::State{SequenceState(
+      impl_->params.config, impl_->state_options(), impl_->params.embed.options(), pools, pages)}));
 }
 
 void Model::forward(std::span<const RowInput> rows, ForwardOutput& output) {

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "base/model_config.h"
+#include "cache/pool_memory.h"
+#include "cache/sequence_pages.h"
 
 namespace baleen::model {
 
@@ -50,7 +52,12 @@ class Sequence {
   int64_t rollback_limit() const;
   /// Empty again, memory kept.
   void reset();
-  /// Deep copy; putting a copy back restores the sequence.
+  /// The next token is that of `position`; the rows before it must be in the pages.
+  void begin_at(int64_t position);
+  /// Row of a kC4 layer's compressor ring at one of the last positions of the latest step, as the
+  /// ring's bytes; `index`: of its index compressor.
+  void copy_ring_row(bool index, int64_t c4_layer, int64_t position, std::span<uint8_t> row) const;
+  /// Deep copy; putting a copy back restores the sequence. Not for rows in shared pages.
   Sequence clone() const;
   int64_t bytes() const;
 
@@ -106,7 +113,17 @@ class Model {
   Model& operator=(Model&&) noexcept;
   ~Model();
 
+  /// A sequence with memory of its own.
   Sequence new_sequence() const;
+
+  /// How this model's rows are stored in a shared cache: packed where its numerics round rows to
+  /// those formats, else in the compute type.
+  cache::CacheFormats cache_formats() const;
+  /// Pools of those formats for this model. `paint`: see PoolMemory.
+  cache::PoolMemory make_pools(const cache::CacheSizes& sizes, bool paint) const;
+  /// A sequence whose rows lie in `pools` at the pages that `pages` names. Both outlive it; `pages`
+  /// may change between steps. It cannot be cloned.
+  Sequence new_sequence(cache::PoolMemory& pools, const cache::SequencePages& pages) const;
   /// Runs the rows as one step and advances their sequences. `output` is overwritten; its memory is
   /// reused. A sequence may occur once per step.
   void forward(std::span<const RowInput> rows, ForwardOutput& output);

@@ -25,9 +25,9 @@ int64_t RowHistory::usual_capacity() const {
   return 2 * std::max<int64_t>(keep_rows_, 8);
 }
 
-RowHistory RowHistory::clone() const {
-  RowHistory copy = *this;
-  copy.buffer_ = buffer_.clone();
+std::unique_ptr<RowStore> RowHistory::clone() const {
+  auto copy = std::make_unique<RowHistory>(*this);
+  copy->buffer_ = buffer_.clone();
   return copy;
 }
 

@@ -9,12 +9,15 @@
 //   at::Tensor seen = raw.view(begin, end);  // [end - begin, width]
 
 #include <cstdint>
+#include <memory>
 
 #include <ATen/core/Tensor.h>
 
+#include "model/row_store.h"
+
 namespace baleen::model {
 
-class RowHistory {
+class RowHistory final : public RowStore {
  public:
   static constexpr int64_t kKeepAll = -1;
 
@@ -23,24 +26,24 @@ class RowHistory {
   /// memory that holds no row with NaN, so that a stale read shows.
   RowHistory(int64_t width, int64_t keep_rows, const at::TensorOptions& options, bool paint);
 
-  RowHistory clone() const;
+  std::unique_ptr<RowStore> clone() const override;
 
   /// First position that can be read, and one past the last.
-  int64_t begin() const { return begin_; }
-  int64_t end() const { return begin_ + num_rows_; }
-  int64_t width() const { return width_; }
-  int64_t bytes() const;
+  int64_t begin() const override { return begin_; }
+  int64_t end() const override { return begin_ + num_rows_; }
+  int64_t width() const override { return width_; }
+  int64_t bytes() const override;
 
   /// Appends rows [n, width] as positions end() .. end() + n. Earlier views become invalid.
-  void append(const at::Tensor& rows);
+  void append(const at::Tensor& rows) override;
 
   /// Rows of positions [first, last), a view into the buffer; all of them must be readable.
-  at::Tensor view(int64_t first, int64_t last) const;
+  at::Tensor view(int64_t first, int64_t last) const override;
 
   /// Forgets positions from `position` on. No effect when there are none.
-  void truncate(int64_t position);
+  void truncate(int64_t position) override;
   /// Forgets everything; the next row is that of `position`.
-  void restart(int64_t position = 0);
+  void restart(int64_t position) override;
 
  private:
   int64_t usual_capacity() const;

@@ -95,7 +95,8 @@ TEST(RowHistoryTest, PaintsRowsThatWereTakenBack) {
 TEST(RowHistoryTest, ACopySharesNoMemory) {
   RowHistory history(kWidth, 4, at::TensorOptions(at::kDouble), true);
   history.append(rows_of(0, 2, 1));
-  RowHistory copy = history.clone();
+  const std::unique_ptr<RowStore> copy_owner = history.clone();
+  RowStore& copy = *copy_owner;
   history.truncate(1);
   history.append(rows_of(1, 2, 2));
   EXPECT_TRUE(at::equal(copy.view(0, 2), rows_of(0, 2, 1)));

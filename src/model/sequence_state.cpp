@@ -3,79 +3,99 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "model/paged_stores.h"
+#include "model/row_history.h"
 
 namespace baleen::model {
 namespace {
 
-CompressorState make_compressor_state(const LayerSpec& spec,
-                                      int64_t width,
-                                      const SequenceStateOptions& options,
-                                      const at::TensorOptions& tensors) {
-  // The open group, and with overlap also the group before it, of any length that may be taken
-  // back.
-  const bool overlap = spec.kind == LayerKind::kC4;
-  const int64_t groups = overlap ? 2 : 1;
-  const int64_t keep = groups * spec.ratio - 1 + options.max_rollback;
-  return {.ratio = spec.ratio,
-          .rows = RowHistory(2 * groups * width, keep, tensors, options.paint_unused),
-          .entries = RowHistory(width, RowHistory::kKeepAll, tensors, options.paint_unused)};
-}
+/// Makes the stores of one state; what differs is where rows live.
+class OwnStores {
+ public:
+  OwnStores(const ModelConfig& config,
+            const SequenceStateOptions& options,
+            const at::TensorOptions& tensors)
+      : config_(config), options_(options), tensors_(tensors) {}
 
-LayerState make_layer_state(const ModelConfig& config,
-                            const LayerSpec& spec,
-                            const SequenceStateOptions& options,
-                            const at::TensorOptions& tensors) {
-  LayerState layer;
-  layer.raw = RowHistory(config.head_dim,
-                         config.sliding_window - 1 + options.max_rollback,
-                         tensors,
-                         options.paint_unused);
-  if (spec.kind != LayerKind::kSwa) {
-    layer.main = make_compressor_state(spec, config.head_dim, options, tensors);
+  std::unique_ptr<RowStore> raw() const {
+    return make(config_.head_dim, config_.sliding_window - 1 + options_.max_rollback);
   }
-  if (spec.kind == LayerKind::kC4) {
-    layer.index = make_compressor_state(spec, config.index_head_dim, options, tensors);
+
+  CompressorState compressor(const LayerSpec& spec, int64_t width) const {
+    // The open group, and with overlap also the group before it, of any length that may be taken
+    // back.
+    const bool overlap = spec.kind == LayerKind::kC4;
+    const int64_t groups = overlap ? 2 : 1;
+    const int64_t keep = groups * spec.ratio - 1 + options_.max_rollback;
+    return {.ratio = spec.ratio,
+            .rows = make(2 * groups * width, keep),
+            .entries = make(width, RowHistory::kKeepAll)};
   }
-  return layer;
-}
+
+  std::unique_ptr<RowStore> streams() const {
+    return make(config_.hc_mult * config_.hidden_size, 1 + options_.max_rollback);
+  }
+
+  LayerState layer(const LayerSpec& spec) const {
+    LayerState layer;
+    layer.raw = raw();
+    if (spec.kind != LayerKind::kSwa) {
+      layer.main = compressor(spec, config_.head_dim);
+    }
+    if (spec.kind == LayerKind::kC4) {
+      layer.index = compressor(spec, config_.index_head_dim);
+    }
+    return layer;
+  }
+
+ private:
+  std::unique_ptr<RowStore> make(int64_t width, int64_t keep) const {
+    return std::make_unique<RowHistory>(width, keep, tensors_, options_.paint_unused);
+  }
+
+  const ModelConfig& config_;
+  const SequenceStateOptions& options_;
+  const at::TensorOptions& tensors_;
+};
 
 LayerState clone_layer(const LayerState& layer) {
-  LayerState copy = layer;
-  copy.raw = layer.raw.clone();
+  LayerState copy;
+  copy.raw = layer.raw->clone();
   for (auto member : {&LayerState::main, &LayerState::index}) {
-    if (layer.*member) {
-      (copy.*member)->rows = (layer.*member)->rows.clone();
-      (copy.*member)->entries = (layer.*member)->entries.clone();
+    if (const auto& compressor = layer.*member) {
+      copy.*member = CompressorState{.ratio = compressor->ratio,
+                                     .rows = compressor->rows->clone(),
+                                     .entries = compressor->entries->clone()};
     }
   }
   return copy;
 }
 
 void truncate_layer(LayerState& layer, int64_t num_tokens) {
-  layer.raw.truncate(num_tokens);
+  layer.raw->truncate(num_tokens);
   for (auto member : {&LayerState::main, &LayerState::index}) {
     if (auto& compressor = layer.*member) {
-      compressor->rows.truncate(num_tokens);
-      compressor->entries.truncate(num_tokens / compressor->ratio);
+      compressor->rows->truncate(num_tokens);
+      compressor->entries->truncate(num_tokens / compressor->ratio);
     }
   }
 }
 
-void restart_layer(LayerState& layer) {
-  layer.raw.restart();
+void restart_layer(LayerState& layer, int64_t position) {
+  layer.raw->restart(position);
   for (auto member : {&LayerState::main, &LayerState::index}) {
     if (auto& compressor = layer.*member) {
-      compressor->rows.restart();
-      compressor->entries.restart();
+      compressor->rows->restart(position);
+      compressor->entries->restart(position / compressor->ratio);
     }
   }
 }
 
 int64_t layer_bytes(const LayerState& layer) {
-  int64_t bytes = layer.raw.bytes();
+  int64_t bytes = layer.raw->bytes();
   for (auto member : {&LayerState::main, &LayerState::index}) {
     if (const auto& compressor = layer.*member) {
-      bytes += compressor->rows.bytes() + compressor->entries.bytes();
+      bytes += compressor->rows->bytes() + compressor->entries->bytes();
     }
   }
   return bytes;
@@ -88,19 +108,40 @@ SequenceState::SequenceState(const ModelConfig& config,
                              const at::TensorOptions& tensor_options)
     : options_(state_options) {
   BALEEN_CHECK(options_.max_rollback >= 0, "max_rollback={}", options_.max_rollback);
+  const OwnStores stores(config, options_, tensor_options);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const LayerSpec& spec = config.layers[static_cast<std::size_t>(i)];
-    layers_.push_back(make_layer_state(config, spec, options_, tensor_options));
+    layers_.push_back(stores.layer(config.layers[static_cast<std::size_t>(i)]));
   }
   if (options_.with_mtp) {
     for (int64_t i = 0; i < config.num_nextn_predict_layers; ++i) {
-      mtp_layers_.push_back(
-          make_layer_state(config, config.mtp_layer(i), options_, tensor_options));
+      mtp_layers_.push_back(stores.layer(config.mtp_layer(i)));
     }
-    streams_ = RowHistory(config.hc_mult * config.hidden_size,
-                          1 + options_.max_rollback,
-                          tensor_options,
-                          options_.paint_unused);
+    streams_ = stores.streams();
+  }
+}
+
+SequenceState::SequenceState(const ModelConfig& config,
+                             const SequenceStateOptions& state_options,
+                             const at::TensorOptions& tensor_options,
+                             cache::PoolMemory& pools,
+                             const cache::SequencePages& pages)
+    : options_(state_options) {
+  const PagedStores stores(config, options_, tensor_options, pools, pages);
+  int64_t c4_layers = 0;
+  int64_t c128_layers = 0;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const LayerSpec& spec = config.layers[static_cast<std::size_t>(i)];
+    const int64_t of_kind = spec.kind == LayerKind::kC4     ? c4_layers++
+                            : spec.kind == LayerKind::kC128 ? c128_layers++
+                                                            : 0;
+    layers_.push_back(stores.layer(spec, i, of_kind));
+  }
+  if (options_.with_mtp) {
+    for (int64_t i = 0; i < config.num_nextn_predict_layers; ++i) {
+      mtp_layers_.push_back(stores.layer(config.mtp_layer(i), config.num_hidden_layers + i, 0));
+    }
+    // The streams of the last tokens wait for the next step; they are the request's own.
+    streams_ = OwnStores(config, options_, tensor_options).streams();
   }
 }
 
@@ -115,13 +156,13 @@ SequenceState SequenceState::clone() const {
     copy.mtp_layers_.push_back(clone_layer(layer));
   }
   if (options_.with_mtp) {
-    copy.streams_ = streams_.clone();
+    copy.streams_ = streams_->clone();
   }
   return copy;
 }
 
 int64_t SequenceState::rollback_limit() const {
-  return std::max<int64_t>(0, high_water_ - options_.max_rollback);
+  return std::max(first_token_, high_water_ - options_.max_rollback);
 }
 
 void SequenceState::rollback(int64_t num_tokens) {
@@ -135,26 +176,37 @@ void SequenceState::rollback(int64_t num_tokens) {
   }
   for (LayerState& layer : mtp_layers_) {
     // Row i of an MTP block needs token i+1, so the last token has no row yet.
-    truncate_layer(layer, std::max<int64_t>(0, num_tokens - 1));
+    truncate_layer(layer, std::max<int64_t>(first_token_, num_tokens - 1));
   }
   if (options_.with_mtp) {
-    streams_.truncate(num_tokens);
+    streams_->truncate(num_tokens);
   }
   num_tokens_ = num_tokens;
 }
 
-void SequenceState::reset() {
+void SequenceState::begin_at(int64_t position) {
   for (LayerState& layer : layers_) {
-    restart_layer(layer);
+    restart_layer(layer, position);
   }
   for (LayerState& layer : mtp_layers_) {
-    restart_layer(layer);
+    restart_layer(layer, position);
   }
   if (options_.with_mtp) {
-    streams_.restart();
+    streams_->restart(position);
   }
-  num_tokens_ = 0;
-  high_water_ = 0;
+  num_tokens_ = position;
+  high_water_ = position;
+  first_token_ = position;
+}
+
+const CompressorState& SequenceState::c4_compressor(bool index, int64_t c4_layer) const {
+  for (const LayerState& layer : layers_) {
+    if (layer.index && c4_layer-- == 0) {
+      return index ? *layer.index : *layer.main;
+    }
+  }
+  BALEEN_CHECK(false, "{} too many kC4 layers", c4_layer + 1);
+  return *layers_[0].index;
 }
 
 void SequenceState::advance(int64_t new_tokens) {
@@ -163,7 +215,7 @@ void SequenceState::advance(int64_t new_tokens) {
 }
 
 int64_t SequenceState::bytes() const {
-  int64_t bytes = options_.with_mtp ? streams_.bytes() : 0;
+  int64_t bytes = options_.with_mtp ? streams_->bytes() : 0;
   for (const LayerState& layer : layers_) {
     bytes += layer_bytes(layer);
   }

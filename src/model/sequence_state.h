@@ -12,11 +12,17 @@
 //   state.rollback(state.num_tokens() - 2);
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/model_config.h"
-#include "model/row_history.h"
+#include "model/row_store.h"
+
+namespace baleen::cache {
+class PoolMemory;
+struct SequencePages;
+}  // namespace baleen::cache
 
 namespace baleen::model {
 
@@ -34,12 +40,12 @@ struct SequenceStateOptions {
 /// "value 0, score -inf" of an untouched reference state.
 struct CompressorState {
   int64_t ratio = 0;
-  RowHistory rows;     // per token [value | score with ape], 2·c·d numbers
-  RowHistory entries;  // closed entries, one per `ratio` tokens
+  std::unique_ptr<RowStore> rows;     // per token [value | score with ape], 2·c·d numbers
+  std::unique_ptr<RowStore> entries;  // closed entries, one per `ratio` tokens
 };
 
 struct LayerState {
-  RowHistory raw;                        // [D] per token
+  std::unique_ptr<RowStore> raw;         // [D] per token
   std::optional<CompressorState> main;   // kC4 and kC128
   std::optional<CompressorState> index;  // kC4
 };
@@ -49,6 +55,14 @@ class SequenceState {
   SequenceState(const ModelConfig& config,
                 const SequenceStateOptions& state_options,
                 const at::TensorOptions& tensor_options);
+
+  /// Rows in `pools`, at the pages that `pages` names; both outlive the state. The pools' formats
+  /// must hold what `numerics` of the forward rounds rows to.
+  SequenceState(const ModelConfig& config,
+                const SequenceStateOptions& state_options,
+                const at::TensorOptions& tensor_options,
+                cache::PoolMemory& pools,
+                const cache::SequencePages& pages);
 
   SequenceState(SequenceState&&) = default;
   SequenceState& operator=(SequenceState&&) = default;
@@ -65,7 +79,9 @@ class SequenceState {
   /// Makes the state that of the first `num_tokens` tokens. Not below rollback_limit().
   void rollback(int64_t num_tokens);
   /// Back to an empty sequence; memory is kept.
-  void reset();
+  void reset() { begin_at(0); }
+  /// The next token is that of `position`. Rows before it must be in the pages (or position be 0).
+  void begin_at(int64_t position);
 
   int64_t bytes() const;
   const SequenceStateOptions& options() const { return options_; }
@@ -73,8 +89,10 @@ class SequenceState {
   // For the forward only.
   LayerState& layer(std::size_t index) { return layers_[index]; }
   LayerState& mtp_layer(std::size_t block) { return mtp_layers_[block]; }
+  /// The main or index compressor of the `c4_layer`-th kC4 layer.
+  const CompressorState& c4_compressor(bool index, int64_t c4_layer) const;
   /// Streams after the last block, which an MTP block pairs with the next token: [n·H] per token.
-  RowHistory& streams() { return streams_; }
+  RowStore& streams() { return *streams_; }
   void advance(int64_t new_tokens);
 
  private:
@@ -82,10 +100,11 @@ class SequenceState {
 
   SequenceStateOptions options_;
   int64_t num_tokens_ = 0;
-  int64_t high_water_ = 0;  // longest length since the last reset
+  int64_t high_water_ = 0;   // longest length since the last reset
+  int64_t first_token_ = 0;  // where the sequence began; the prefix before it came with the pages
   std::vector<LayerState> layers_;
   std::vector<LayerState> mtp_layers_;
-  RowHistory streams_;
+  std::unique_ptr<RowStore> streams_;
 };
 
 /// Bytes that one more token adds to a state in the long run (compressed entries and index keys).

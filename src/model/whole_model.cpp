@@ -72,10 +72,10 @@ MtpStep plan_mtp(const StepContext& main,
       BALEEN_CHECK(!rows[g].mtp_logits, "the state of row {} was made without MTP", g);
       continue;
     }
-    RowHistory& history = group.state->streams();
+    RowStore& history = group.state->streams();
     history.append(streams.narrow(0, group.row_begin, group.tokens).flatten(1));
     // The last token of the sequence waits for its successor.
-    const int64_t first = group.state->mtp_layer(0).raw.end();
+    const int64_t first = group.state->mtp_layer(0).raw->end();
     const int64_t count = group.first_position + group.tokens - 1 - first;
     if (count <= 0) {
       continue;
