@@ -3,14 +3,15 @@
 // tensors, no pointers; built without side effects, then committed by Executor::submit. Vectors
 // keep their capacity between steps.
 //
-// First form: an executor keeps the model state per request slot. Pages, copies and captures of the
-// paged cache will be added as further lists of BatchPlan.
+// What the lists of pages mean: docs/contracts/sequence_cache.md. An executor that keeps its state
+// per request slot gets them empty.
 
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "base/strong_id.h"
+#include "cache/sequence_cache.h"
 
 namespace baleen::engine {
 
@@ -52,12 +53,25 @@ struct SamplingRow {
   int32_t top_logprobs = 0;
 };
 
+/// A slot that begins a sequence in this step.
+struct SlotReset {
+  RequestSlot slot;
+  int32_t first_position = 0;      // tokens before it are in the cache
+  std::vector<int32_t> generated;  // tokens drawn before the sequence was preempted, for penalties
+};
+
+/// The parts of a step run in this order: end captures, page changes, resets, resume copies, rows,
+/// captures of the pass.
 struct BatchPlan {
   int64_t step = 0;  // monotone
   std::vector<BatchRow> rows;
   std::vector<int32_t>
       ids;  // token ids; -1-k is the token that row k of the step in flight will draw
-  std::vector<RequestSlot> resets;  // slots that begin a new sequence in this step
+  std::vector<SlotReset> resets;
+  std::vector<cache::CaptureJob> end_captures;  // of sequences that ended or were preempted
+  std::vector<cache::PageChange> pages;         // of the page tables, in order
+  std::vector<cache::ResumeCopy> copies;
+  std::vector<cache::CaptureJob> captures;
   std::vector<SamplingRow> sampling;
 };
 

@@ -16,6 +16,12 @@ double seconds(EnginePoint from, EnginePoint to) {
 
 constexpr double kThroughputWindow = 1.0;  // seconds
 
+int64_t token_capacity(const ExecutorCapacity& capacity) {
+  return capacity.cache
+             ? int64_t{capacity.cache->sizes.full_pages} * capacity.cache->geometry.page_tokens
+             : capacity.num_slots * capacity.max_context;
+}
+
 }  // namespace
 
 EngineCore::EngineCore(const SchedulerConfig& config,
@@ -23,15 +29,29 @@ EngineCore::EngineCore(const SchedulerConfig& config,
                        Executor& executor,
                        EngineMetrics& metrics,
                        std::function<EnginePoint()> now)
-    : scheduler_(config),
+    : cache_(capacity.cache
+                 ? std::make_unique<cache::SequenceCache>(*capacity.cache, executor.page_observer())
+                 : nullptr),
+      scheduler_(cache_ ? std::make_unique<Scheduler>(
+                              config, *cache_, static_cast<const SequenceKeys&>(*this))
+                        : std::make_unique<Scheduler>(config)),
       builder_(config),
       executor_(executor),
       metrics_(metrics),
       now_(std::move(now)),
-      num_total_tokens_(capacity.num_slots * capacity.max_context),
+      num_total_tokens_(token_capacity(capacity)),
       throughput_since_(now_()) {
   rows_.reserve(static_cast<size_t>(config.num_slots));
   metrics_.max_total_num_tokens.set(static_cast<double>(num_total_tokens_));
+}
+
+cache::SequenceKey EngineCore::key(SequenceId id) const {
+  const Generation& generation = live_.at(id)->generation;
+  cache::SequenceKey key;
+  key.ids = generation.tokens();
+  // Scores of prompt tokens come from running them.
+  key.reuse_limit = generation.wants_prompt_logprobs() ? 0 : -1;
+  return key;
 }
 
 void EngineCore::add(std::unique_ptr<LiveRequest> request) {
@@ -39,7 +59,7 @@ void EngineCore::add(std::unique_ptr<LiveRequest> request) {
     throughput_since_ = now_();  // idle time does not count
   }
   const SequenceId id = request->sequence;
-  scheduler_.enqueue(id, request->generation.num_prompt_tokens());
+  scheduler_->enqueue(id, request->generation.num_prompt_tokens());
   live_.emplace(id, std::move(request));
 }
 
@@ -51,9 +71,9 @@ void EngineCore::abort(SequenceId id) {
 
 void EngineCore::expire_queue(double timeout_s) {
   const EnginePoint now = now_();
-  for (SequenceId id = scheduler_.front_of_queue();
+  for (SequenceId id = scheduler_->front_of_queue();
        id.valid() && seconds(find(id).arrived, now) > timeout_s;
-       id = scheduler_.front_of_queue()) {
+       id = scheduler_->front_of_queue()) {
     end(id,
         FinishReason::kError,
         {StatusCode::kUnavailable, "Request queue timeout reached.", {}, {}});
@@ -94,7 +114,8 @@ void EngineCore::deliver(LiveRequest& request, OutputEvent&& event) {
   }
   delivery.finished_id = request.generation.id();
   const SequenceId id = request.sequence;
-  scheduler_.remove(id);
+  const bool finished = info.reason == FinishReason::kStop || info.reason == FinishReason::kLength;
+  scheduler_->remove(id, finished ? Ending::kFinished : Ending::kAborted);
   live_.erase(id);  // `request` ends here
 }
 
@@ -134,6 +155,7 @@ void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResu
   }
   OutputEvent event;
   if (planned.sampling_index < 0) {
+    scheduler_->settle(row);
     if (row.completes_prompt) {
       generation.finish_prompt_only(event);
       deliver(request, std::move(event));
@@ -144,23 +166,42 @@ void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResu
   const bool ended = generation.accept(std::move(result), event);
   const int32_t num_new = generation.num_generated() - num_before;
   count_tokens(request, num_new);
+  scheduler_->settle(row);
   if (!ended) {
-    scheduler_.accept(row.sequence, num_new);
+    scheduler_->accept(row.sequence, num_new);
   }
   deliver(request, std::move(event));
 }
 
+void EngineCore::end_stuck_requests() {
+  for (SequenceId id = scheduler_->prepare(); id.valid(); id = scheduler_->prepare()) {
+    end(id,
+        FinishReason::kError,
+        {StatusCode::kResourceExhausted,
+         fmt::format("the cache holds {} tokens in all, too few for this request",
+                     num_total_tokens_),
+         {},
+         {}});
+  }
+}
+
 void EngineCore::step() {
-  scheduler_.plan(rows_);
-  BALEEN_CHECK(!rows_.empty(), "{} live requests and nothing to run", live_.size());
+  end_stuck_requests();
+  scheduler_->plan(rows_);
+  if (rows_.empty() && !scheduler_->flushes()) {
+    return;  // all were ended just now
+  }
+  scheduler_->commit(rows_);
   builder_.begin(num_steps_);
   const EnginePoint start = now_();
   int64_t decode_tokens = 0;
   for (const ScheduledRow& row : rows_) {
-    const LiveRequest& request = find(row.sequence);
+    LiveRequest& request = find(row.sequence);
     builder_.add(row, request.generation);
     if (row.begins) {
+      request.generation.begin(row.first_position);
       metrics_.queue_time.observe(seconds(request.arrived, start));
+      metrics_.cached_tokens.add(row.first_position);
     }
     if (row.kind == RowKind::kPrefill) {
       metrics_.prompt_tokens.add(row.num_tokens);
@@ -169,7 +210,8 @@ void EngineCore::step() {
     }
   }
   metrics_.decode_sum_seq_lens.set(static_cast<double>(decode_tokens));
-  scheduler_.commit(rows_);
+  scheduler_->take_cache_work(work_);
+  builder_.add_cache_work(work_);
   report();
 
   const BatchPlan& plan = builder_.plan();
@@ -184,6 +226,7 @@ void EngineCore::step() {
                             plan.step,
                             plan.rows.size()));
   }
+  scheduler_->finish_step(plan);
   for (size_t i = 0; i < rows_.size(); ++i) {
     apply(rows_[i], plan.rows[i], result.rows[i]);
   }
@@ -202,13 +245,13 @@ void EngineCore::measure_throughput(EnginePoint now) {
 }
 
 void EngineCore::report() {
-  const auto used = static_cast<double>(scheduler_.num_used_tokens());
-  metrics_.num_running.set(scheduler_.num_running());
-  metrics_.num_queued.set(scheduler_.num_waiting());
+  const auto used = static_cast<double>(scheduler_->num_used_tokens());
+  metrics_.num_running.set(scheduler_->num_running());
+  metrics_.num_queued.set(scheduler_->num_waiting());
   metrics_.num_used_tokens.set(used);
   metrics_.token_usage.set(used / static_cast<double>(num_total_tokens_));
-  metrics_.utilization.set(static_cast<double>(scheduler_.num_running()) /
-                           scheduler_.config().num_slots);
+  metrics_.utilization.set(static_cast<double>(scheduler_->num_running()) /
+                           scheduler_->config().num_slots);
 }
 
 }  // namespace baleen::engine

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cache/sequence_cache.h"
 #include "engine/engine_metrics.h"
 #include "engine/executor.h"
 #include "engine/live_request.h"
@@ -29,7 +30,7 @@ struct Delivery {
   std::string finished_id;  // empty while the request goes on
 };
 
-class EngineCore {
+class EngineCore final : private SequenceKeys {
  public:
   EngineCore(const SchedulerConfig& config,
              const ExecutorCapacity& capacity,
@@ -45,27 +46,33 @@ class EngineCore {
   /// Ends every request.
   void end_all(FinishReason reason, const Status& error);
 
-  bool has_work() const { return !live_.empty(); }
+  bool has_work() const { return !live_.empty() || scheduler_->has_end_captures(); }
   /// Plans, commits and runs one step and applies its result.
   void step();
 
   /// Events of all that happened since the caller last cleared the list.
   std::vector<Delivery>& deliveries() { return deliveries_; }
-  const Scheduler& scheduler() const { return scheduler_; }
+  const Scheduler& scheduler() const { return *scheduler_; }
+  /// Null when the executor keeps its state per slot.
+  const cache::SequenceCache* cache() const { return cache_.get(); }
   int64_t num_steps() const { return num_steps_; }
   /// Sets the gauges.
   void report();
 
  private:
+  cache::SequenceKey key(SequenceId id) const override;
   LiveRequest& find(SequenceId id) { return *live_.at(id); }
   void apply(const ScheduledRow& row, const BatchRow& planned, RowResult& result);
   void end(SequenceId id, FinishReason reason, Status error);
+  void end_stuck_requests();
   void count_tokens(LiveRequest& request, int32_t num_new);
   void deliver(LiveRequest& request, OutputEvent&& event);
   void measure_throughput(EnginePoint now);
 
-  Scheduler scheduler_;
+  std::unique_ptr<cache::SequenceCache> cache_;
+  std::unique_ptr<Scheduler> scheduler_;  // its leases end before the cache
   PlanBuilder builder_;
+  CacheWork work_;
   Executor& executor_;
   EngineMetrics& metrics_;
   std::function<EnginePoint()> now_;

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "base/strong_id.h"
+#include "cache/sequence_cache.h"
 #include "engine/batch_plan.h"
 
 namespace baleen::engine {
@@ -18,6 +20,9 @@ struct ExecutorCapacity {
   int64_t max_context = 0;      // tokens of one sequence
   int32_t max_step_tokens = 0;  // tokens of one step
   int64_t vocab_size = 0;
+  /// Pages of a shared cache: the engine decides what they hold. None: the executor keeps the state
+  /// of each request slot itself, and nothing is ever reused.
+  std::optional<cache::SequenceCacheOptions> cache = std::nullopt;
 };
 
 struct ExecutorInfo {
@@ -38,6 +43,8 @@ class Executor {
   virtual ~Executor() = default;
   virtual ExecutorCapacity capacity() const = 0;
   virtual ExecutorInfo info() const = 0;
+  /// Told when a page of the cache is free, to paint it; null: not interested.
+  virtual cache::PageObserver* page_observer() { return nullptr; }
   /// Starts a step. At most one earlier step may be unfinished. Throws Error when the device fails;
   /// the executor's state is then not used again.
   virtual Ticket submit(const BatchPlan& plan, const MaskProvider& masks) = 0;

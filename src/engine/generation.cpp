@@ -79,6 +79,15 @@ void Generation::fill_sampling(SamplingRow& row) const {
   }
 }
 
+void Generation::begin(int32_t num_cached) {
+  if (num_cached_ < 0) {
+    num_cached_ = num_cached;
+  }
+  if (first_event_) {
+    prompt_logprobs_.clear();
+  }
+}
+
 void Generation::keep_prompt_logprobs(std::vector<TokenLogprob>&& logprobs) {
   if (prompt_logprobs_.empty()) {
     prompt_logprobs_ = std::move(logprobs);
@@ -181,6 +190,7 @@ void Generation::settle(FinishReason reason, text::EndCause cause, OutputEvent& 
   info.reason = reason;
   info.message = stream_.message();
   info.prompt_tokens = num_prompt_tokens_;
+  info.cached_tokens = std::max(num_cached_, 0);
   info.completion_tokens = num_generated_;
   info.reasoning_tokens = stream_.reasoning_tokens();
 }

@@ -40,10 +40,13 @@ class Generation {
   /// Prompt and generated tokens.
   const std::vector<int32_t>& tokens() const { return tokens_; }
   bool draws_tokens() const { return max_new_tokens_ > 0; }
-  bool wants_prompt_logprobs() const { return request_.want_prompt_logprobs; }
+  /// False once they were handed over: a preempted request does not score its prompt twice.
+  bool wants_prompt_logprobs() const { return request_.want_prompt_logprobs && first_event_; }
 
   /// Parameters of the next draw. Assigns every field; keeps the row's capacity.
   void fill_sampling(SamplingRow& row) const;
+  /// The sequence begins, or begins again after a preemption, behind `num_cached` tokens.
+  void begin(int32_t num_cached);
   /// Keeps the prompt's log-probs of a row for the first event.
   void keep_prompt_logprobs(std::vector<TokenLogprob>&& logprobs);
   /// Takes the tokens of a row that drew, up to the first that ends the request. Fills `event` and
@@ -72,6 +75,7 @@ class Generation {
   uint64_t seed_;
   int32_t num_prompt_tokens_;
   int32_t num_generated_ = 0;
+  int32_t num_cached_ = -1;  // prompt tokens from the cache at the first admission; -1: none yet
   int32_t max_new_tokens_;
   int32_t reasoning_limit_;  // tokens; -1: no budget
   bool first_event_ = true;

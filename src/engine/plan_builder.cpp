@@ -18,6 +18,10 @@ void PlanBuilder::begin(int64_t step) {
   plan_.rows.clear();
   plan_.ids.clear();
   plan_.resets.clear();
+  plan_.end_captures.clear();
+  plan_.pages.clear();
+  plan_.copies.clear();
+  plan_.captures.clear();
   while (!plan_.sampling.empty()) {
     spare_.push_back(std::move(plan_.sampling.back()));
     plan_.sampling.pop_back();
@@ -43,7 +47,11 @@ void PlanBuilder::add(const ScheduledRow& row, const Generation& generation) {
   const auto begin = generation.tokens().begin() + row.first_position;
   plan_.ids.insert(plan_.ids.end(), begin, begin + row.num_tokens);
   if (row.begins) {
-    plan_.resets.push_back(row.slot);
+    SlotReset& reset = plan_.resets.emplace_back();
+    reset.slot = row.slot;
+    reset.first_position = row.first_position;
+    const auto prompt_end = generation.tokens().begin() + generation.num_prompt_tokens();
+    reset.generated.assign(prompt_end, generation.tokens().end());
   }
   if (row.kind == RowKind::kPrefill && generation.wants_prompt_logprobs()) {
     out.input_logprobs_from = 0;
@@ -52,6 +60,13 @@ void PlanBuilder::add(const ScheduledRow& row, const Generation& generation) {
     out.sampling_index = static_cast<int32_t>(plan_.sampling.size());
     generation.fill_sampling(add_sampling());
   }
+}
+
+void PlanBuilder::add_cache_work(CacheWork& work) {
+  std::swap(plan_.end_captures, work.end_captures);
+  std::swap(plan_.pages, work.pages);
+  std::swap(plan_.copies, work.copies);
+  std::swap(plan_.captures, work.captures);
 }
 
 }  // namespace baleen::engine

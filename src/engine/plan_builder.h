@@ -21,6 +21,8 @@ class PlanBuilder {
 
   void begin(int64_t step);
   void add(const ScheduledRow& row, const Generation& generation);
+  /// Takes the lists over.
+  void add_cache_work(CacheWork& work);
   const BatchPlan& plan() const { return plan_; }
 
  private:

@@ -15,6 +15,7 @@ namespace {
 
 std::vector<ScheduledRow> run_step(Scheduler& scheduler) {
   std::vector<ScheduledRow> rows;
+  EXPECT_FALSE(scheduler.prepare().valid());
   scheduler.plan(rows);
   scheduler.commit(rows);
   return rows;
@@ -215,6 +216,7 @@ void run_random_life(uint32_t seed, int num_steps) {
       model.remove(victim->first);
     }
     scheduler.check_invariants();
+    ASSERT_FALSE(scheduler.prepare().valid());
     scheduler.plan(rows);
     scheduler.plan(again);
     ASSERT_EQ(rows.size(), again.size()) << "planning changed something";

@@ -64,8 +64,8 @@ Ticket ScriptedExecutor::submit(const BatchPlan& plan, const MaskProvider&) {
   if (options_.step_delay.count() > 0) {
     std::this_thread::sleep_for(options_.step_delay);
   }
-  for (const RequestSlot slot : plan.resets) {
-    sequences_.at(static_cast<size_t>(slot.value())) = Sequence();
+  for (const SlotReset& reset : plan.resets) {
+    sequences_.at(static_cast<size_t>(reset.slot.value())) = Sequence();
   }
   result_ = StepResult();
   result_.step = plan.step;

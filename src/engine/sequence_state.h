@@ -3,10 +3,10 @@
 // needs; a transition takes the old state by && and its leases move along or are freed. What is not
 // declared here does not compile; asking a SequenceState for a transition that its present state
 // does not have throws StateError with both names. Later leases (cache pages) join the same
-// structs.
+// structs. Without a paged cache the page leases are empty.
 //
 //   SequenceState state;                  // waiting
-//   state.to_prefilling(pool.lease());
+//   state.to_prefilling(pool.lease(), std::move(pages));
 //   state.to_finished();                  // the slot is free again
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "cache/sequence_cache.h"
 #include "engine/slot_pool.h"
 
 namespace baleen::engine {
@@ -27,11 +28,14 @@ struct Waiting {
 struct Prefilling {
   static constexpr const char* kName = "prefilling";
   SlotLease slot;
-  int32_t num_done = 0;  // prompt tokens that have run
+  cache::SequenceLease pages;
+  int32_t num_done = 0;  // prompt tokens that have run or came from the cache
+  bool fresh = true;     // no row yet: the first one begins the slot
 };
 struct Decoding {
   static constexpr const char* kName = "decoding";
   SlotLease slot;
+  cache::SequenceLease pages;
   int32_t length = 0;  // tokens of the sequence; its last one has not run yet, except right after
                        // the prompt, when the first token is still to come
 };
@@ -39,11 +43,23 @@ struct Finished {
   static constexpr const char* kName = "finished";
 };
 
-inline Prefilling admit(Waiting&&, SlotLease&& slot) {
-  return {std::move(slot), 0};
+inline Prefilling admit(Waiting&&, SlotLease&& slot, cache::SequenceLease&& pages) {
+  const int32_t num_cached = pages.valid() ? pages.cached_tokens() : 0;
+  return {std::move(slot), std::move(pages), num_cached};
 }
 inline Decoding begin_decoding(Prefilling&& old) {
-  return {std::move(old.slot), old.num_done};
+  return {std::move(old.slot), std::move(old.pages), old.num_done};
+}
+/// Back to the queue: the slot is free, the pages go to the caller, who preempts them.
+inline Waiting preempt(Prefilling&& old, cache::SequenceLease& pages) {
+  const SlotLease freed = std::move(old.slot);
+  pages = std::move(old.pages);
+  return {};
+}
+inline Waiting preempt(Decoding&& old, cache::SequenceLease& pages) {
+  const SlotLease freed = std::move(old.slot);
+  pages = std::move(old.pages);
+  return {};
 }
 inline Finished finish(Waiting&&) {
   return {};
@@ -90,9 +106,28 @@ class SequenceState {
     return {};
   }
 
+  /// The pages of a running sequence, null for any other.
+  cache::SequenceLease* pages() {
+    if (auto* prefilling = get<Prefilling>()) {
+      return &prefilling->pages;
+    }
+    auto* decoding = get<Decoding>();
+    return decoding == nullptr ? nullptr : &decoding->pages;
+  }
+
   /// Waiting -> Prefilling.
-  void to_prefilling(SlotLease&& slot) {
-    value_ = admit(take<Waiting>(Prefilling::kName), std::move(slot));
+  void to_prefilling(SlotLease&& slot, cache::SequenceLease&& pages = {}) {
+    value_ = admit(take<Waiting>(Prefilling::kName), std::move(slot), std::move(pages));
+  }
+  /// Prefilling or Decoding -> Waiting; gives the pages back.
+  cache::SequenceLease to_waiting() {
+    cache::SequenceLease pages;
+    if (is<Prefilling>()) {
+      value_ = preempt(take<Prefilling>(Waiting::kName), pages);
+    } else {
+      value_ = preempt(take<Decoding>(Waiting::kName), pages);
+    }
+    return pages;
   }
   /// Prefilling -> Decoding.
   void to_decoding() { value_ = begin_decoding(take<Prefilling>(Decoding::kName)); }
