@@ -55,6 +55,11 @@ void add_capacity_flags(CLI::App& command,
       ->check(CLI::Range(1, kMost));
   command.add_option("--max-step-tokens", options.max_step_tokens, "Tokens of one forward step")
       ->check(CLI::Range(1, kMost));
+  command
+      .add_option("--cache-mib",
+                  options.cache_mib,
+                  "Memory of the prefix cache, MiB; 0: sequences share nothing")
+      ->check(CLI::Range(0, 1 << 20));
 }
 
 OpenedModel open_model(const OpenModelOptions& options) {
@@ -90,6 +95,7 @@ OpenedModel open_model(const OpenModelOptions& options) {
   runner::RunnerConfig runner;
   runner.num_slots = options.max_running;
   runner.max_step_tokens = options.max_step_tokens;
+  runner.cache_bytes = int64_t{options.cache_mib} << 20;
   out.executor = std::make_unique<runner::ModelExecutor>(std::move(model), runner, out.name);
   out.engine_config = engine::EngineConfig::for_tokenizer(*out.tokenizer);
   out.engine_config.end_token_ids.clear();

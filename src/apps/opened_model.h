@@ -31,6 +31,7 @@ struct OpenModelOptions {
   int32_t max_queued = 1024;        // requests that wait
   int32_t max_step_tokens = 2048;   // tokens of one forward step
   int32_t max_prefill_chunk = 512;  // prompt tokens of one request in one step
+  int32_t cache_mib = 256;          // of the shared prefix cache; 0: none
   int32_t num_threads = 1;          // of one operator
   bool show_progress = true;
 };

@@ -53,6 +53,25 @@ void RunnerConfig::validate() const {
 ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std::string model_name)
     : model_(std::move(model)), config_(config), model_name_(std::move(model_name)) {
   config_.validate();
+  if (config_.cache_bytes > 0) {
+    const cache::CacheShape shape = cache::cache_shape(model_.config(), model_.cache_formats());
+    cache_sizes_ = cache::fit_cache(shape,
+                                    config_.cache_bytes,
+                                    {.max_running_requests = config_.num_slots,
+                                     .chunk_tokens = config_.max_step_tokens,
+                                     .drafts = false});
+    pools_.emplace(model_.make_pools(cache_sizes_, config_.paint_pages));
+    mover_.emplace(*pools_);
+    if (config_.paint_pages) {
+      painter_.emplace([this](cache::Pool pool, int32_t page) {
+        if (pool == cache::Pool::kC4) {
+          pools_->paint_full_page(cache::FullPage(page));
+        } else if (pool == cache::Pool::kSwa) {
+          pools_->paint_swa_page(cache::SwaPage(page));
+        }
+      });
+    }
+  }
   slots_.resize(static_cast<size_t>(config_.num_slots));
   inputs_.reserve(slots_.size());
 }
@@ -63,6 +82,17 @@ engine::ExecutorCapacity ModelExecutor::capacity() const {
   out.max_context = model_.max_context();
   out.max_step_tokens = config_.max_step_tokens;
   out.vocab_size = model_.config().vocab_size;
+  if (pools_) {
+    cache::SequenceCacheOptions& options = out.cache.emplace();
+    options.geometry = cache::cache_geometry(pools_->shape());
+    options.sizes.full_pages = static_cast<int32_t>(cache_sizes_.full_pages);
+    options.sizes.swa_pages = static_cast<int32_t>(cache_sizes_.swa_pages);
+    options.sizes.checkpoint_slots = static_cast<int32_t>(cache_sizes_.checkpoint_slots);
+    options.sizes.open_group_blocks = static_cast<int32_t>(cache_sizes_.open_group_blocks);
+    options.rings.c4_rows = static_cast<int32_t>(cache_sizes_.c4_ring_rows);
+    options.rings.c128_rows = static_cast<int32_t>(cache_sizes_.c128_ring_rows);
+    options.request_slots = config_.num_slots;
+  }
   return out;
 }
 
@@ -83,15 +113,50 @@ int64_t ModelExecutor::state_bytes() const {
   return total;
 }
 
-void ModelExecutor::reset(RequestSlot id) {
-  Slot& slot = slot_of(id);
+void ModelExecutor::reset(const engine::SlotReset& reset) {
+  Slot& slot = slot_of(reset.slot);
+  slot.pages.ring = reset.slot.value() + 1;
   if (slot.sequence.empty()) {
-    slot.sequence.push_back(model_.new_sequence());
-  } else {
-    slot.sequence[0].reset();
+    slot.sequence.push_back(pools_ ? model_.new_sequence(*pools_, slot.pages)
+                                   : model_.new_sequence());
   }
+  BALEEN_CHECK(pools_ || reset.first_position == 0,
+               "slot {} begins at {} without a cache",
+               reset.slot.value(),
+               reset.first_position);
+  slot.sequence[0].begin_at(reset.first_position);
   slot.counts.clear();
+  if (!reset.generated.empty()) {
+    slot.counts.assign(static_cast<size_t>(model_.config().vocab_size), 0);
+    for (const int32_t id : reset.generated) {
+      ++slot.counts[static_cast<size_t>(id)];
+    }
+  }
   slot.last_logits.clear();
+}
+
+void ModelExecutor::change_page(const cache::PageChange& change) {
+  cache::SequencePages& pages = slot_of(change.slot).pages;
+  const auto block = static_cast<size_t>(change.block);
+  if (pages.full.size() <= block) {
+    pages.full.resize(block + 1, cache::FullPage(0));
+    pages.swa.resize(block + 1, cache::SwaPage(0));
+  }
+  pages.full[block] = change.full;
+  pages.swa[block] = change.swa;
+}
+
+void ModelExecutor::capture(const cache::CaptureJob& job) {
+  const model::Sequence& sequence = slot_of(job.slot).sequence.at(0);
+  const cache::PassRows pass{.attention =
+                                 [&](int64_t layer, int64_t position, std::span<uint8_t> row) {
+                                   sequence.copy_ring_row(/*index=*/false, layer, position, row);
+                                 },
+                             .index =
+                                 [&](int64_t layer, int64_t position, std::span<uint8_t> row) {
+                                   sequence.copy_ring_row(/*index=*/true, layer, position, row);
+                                 }};
+  mover_->capture(job, &pass);
 }
 
 void ModelExecutor::run_model(const engine::BatchPlan& plan) {
@@ -171,10 +236,22 @@ void ModelExecutor::draw(const engine::BatchRow& row,
 engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
                                      const engine::MaskProvider& masks) {
   BALEEN_CHECK(!in_flight_, "step {} is unfinished", result_.step);
-  for (const RequestSlot slot : plan.resets) {
-    reset(slot);
+  for (const cache::CaptureJob& job : plan.end_captures) {
+    mover_->capture(job, nullptr);
+  }
+  for (const cache::PageChange& change : plan.pages) {
+    change_page(change);
+  }
+  for (const engine::SlotReset& slot_reset : plan.resets) {
+    reset(slot_reset);
+  }
+  for (const cache::ResumeCopy& copy : plan.copies) {
+    mover_->resume(copy);
   }
   run_model(plan);
+  for (const cache::CaptureJob& job : plan.captures) {
+    capture(job);
+  }
   result_.step = plan.step;
   result_.rows.clear();
   result_.rows.resize(plan.rows.size());

@@ -64,7 +64,7 @@ struct PlanWriter {
     row.ids_offset = static_cast<int32_t>(plan.ids.size());
     plan.ids.insert(plan.ids.end(), ids.begin(), ids.end());
     if (first == 0) {
-      plan.resets.push_back(row.slot);
+      plan.resets.push_back({.slot = row.slot, .first_position = 0, .generated = {}});
     }
     if (sampling != nullptr) {
       row.sampling_index = static_cast<int32_t>(plan.sampling.size());
