@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 BUILD := build/$(PRESET)
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help bootstrap configure build program test demo format check goldens clean
+.PHONY: help bootstrap configure build program test demo format check gpu-bundle goldens clean
 .DEFAULT_GOAL := help
 
 help:            ## this list
@@ -41,6 +41,13 @@ program: $(BUILD)/build.ninja  ## build the program alone: build/bin/baleen
 demo: program    ## serve models/abacus, ask it a question, show the streamed answer
 	@tools/demo
 
+gpu-bundle:      ## pack kernel tests and benchmarks for a GPU host: build/gpu-bundle
+	@$(MAKE) --no-print-directory build PRESET=cuda-kernels
+	@rm -rf build/gpu-bundle && mkdir -p build/gpu-bundle/bin
+	@for program in kernel_tests kernel_bench; do strip -o build/gpu-bundle/bin/$$program build/cuda-kernels/bin/$$program; done
+	@cp tools/gpu_run build/gpu-bundle/gpu-run && git describe --always --dirty >build/gpu-bundle/commit
+	@du -sh build/gpu-bundle
+
 goldens:         ## make the model fixtures of tests/golden again from their references
 	@tools/goldens/run
 
@@ -50,6 +57,7 @@ format:          ## mend the layout of all C++ files
 check:           ## format and room check
 	@tools/check_format
 	@python3 tools/check_rooms.py
+	@python3 tools/generate_wgmma.py --check
 
 clean:           ## remove all build output
 	@rm -rf build

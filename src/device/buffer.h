@@ -60,6 +60,7 @@ class Buffer {
         static_cast<int64_t>(values.size()) == count_, "values={} count={}", values.size(), count_);
     if (count_ > 0) {
       BALEEN_CUDA_CHECK(cudaMemcpy(data_, values.data(), bytes(), cudaMemcpyHostToDevice));
+      wait();
     }
   }
   std::vector<T> to_host() const {
@@ -73,10 +74,15 @@ class Buffer {
   void fill_bytes(int value) {
     if (count_ > 0) {
       BALEEN_CUDA_CHECK(cudaMemset(data_, value, bytes()));
+      wait();
     }
   }
 
  private:
+  /// A memset, and the end of a copy from pageable memory, are asynchronous to streams that do not
+  /// wait for the default stream.
+  static void wait() { BALEEN_CUDA_CHECK(cudaStreamSynchronize(cudaStreamLegacy)); }
+
   T* data_ = nullptr;
   int64_t count_ = 0;
 };
