@@ -121,8 +121,8 @@ __device__ void scan_leaves(SamplingArena& arena, const RowLogits& row, const Ro
 
 struct RowSum {
   bool bad;
-  float largest;   // -inf: nothing is left
-  double best;     // its z
+  float largest;  // -inf: nothing is left
+  double best;    // its z
 };
 
 __device__ RowSum combine_leaves(SamplingArena& arena, const RowLogits& row) {
