@@ -26,7 +26,12 @@ endfunction()
 
 # fmt and spdlog as libraries: the header-only forms compile all of fmt again in every object.
 baleen_third_party(fmt LINK fmt::fmt)
-baleen_third_party(spdlog LINK spdlog::spdlog)
+if(BALEEN_SANITIZE MATCHES "thread")
+  # The compiled library synchronises where the thread sanitizer cannot see it.
+  baleen_third_party(spdlog LINK spdlog::spdlog_header_only Threads::Threads)
+else()
+  baleen_third_party(spdlog LINK spdlog::spdlog)
+endif()
 baleen_third_party(prometheus LINK prometheus-cpp::core)
 baleen_third_party(boost_json LINK Boost::json)
 baleen_third_party(boost_net LINK Boost::headers Boost::url OpenSSL::SSL OpenSSL::Crypto Threads::Threads
