@@ -185,6 +185,10 @@ SequenceId Scheduler::prepare() {
     }
     preempt_last();
   }
+  if (running_.empty() && has_end_captures()) {
+    flushes_ = true;  // first make what has just ended resumable: the next sequence may continue it
+    return {};
+  }
   // Who was just preempted does not come straight back.
   while (num_preemptions_ == preemptions_before && !waiting_.empty() && slots_.num_free() > 0 &&
          !is_full()) {
