@@ -43,15 +43,12 @@ ModelServer::ModelServer(OpenedModel model, const std::string& folder, server::S
             info.state_bytes_per_token);
   if (capacity.cache) {
     const cache::SequenceCacheOptions& cache = *capacity.cache;
-    log::info(
-        "apps",
-        "prefix cache tokens={} window_pages={} resume_points={} resume granularity: {} tokens "
-        "in prompts, {} at turn ends",
-        int64_t{cache.sizes.full_pages} * cache.geometry.page_tokens,
-        cache.sizes.swa_pages,
-        cache.sizes.checkpoint_slots,
-        cache.geometry.prompt_step,
-        cache.geometry.resume_step);
+    log::info("apps",
+              "prefix cache tokens={} window_pages={} resume_points={} resume granularity: {}",
+              int64_t{cache.sizes.full_pages} * cache.geometry.page_tokens,
+              cache.sizes.swa_pages,
+              cache.sizes.checkpoint_slots,
+              cache::resume_granularity(cache.geometry));
   }
 }
 

@@ -56,11 +56,6 @@ void PageMover::copy_window(RowPlace from, RowPlace to) const {
   copy_row(from, to, pools_.shape().swa_block);
 }
 
-std::span<uint8_t> PageMover::streams(CheckpointSlot slot) {
-  return {pools_.checkpoint(slot.value()) + layout_.streams(),
-          static_cast<std::size_t>(pools_.shape().streams_bytes)};
-}
-
 void PageMover::resume(const ResumeCopy& copy) {
   const CacheShape& shape = pools_.shape();
   const int64_t position = copy.position;
@@ -118,7 +113,7 @@ void PageMover::resume(const ResumeCopy& copy) {
     const uint8_t* base = pools_.open_group(copy.open_blocks[block].value());
     for (int64_t layer = 0; layer < shape.num_c128; ++layer) {
       copy_bytes(base + layout_.open_row(layer, row % kOpenGroupRows),
-                 pools_.c128_state(layer, copy.slot.value() + 1, position - open_rows + row).value,
+                 pools_.c128_state(layer, copy.slot, position - open_rows + row).value,
                  shape.c128_state_row_bytes);
     }
   }
@@ -168,7 +163,7 @@ void PageMover::capture(const CaptureJob& job, const PassRows* pass) {
         block < job.open_blocks.size(), "open row {} of {} blocks", row, job.open_blocks.size());
     uint8_t* base = pools_.open_group(job.open_blocks[block].value());
     for (int64_t layer = 0; layer < shape.num_c128; ++layer) {
-      copy_bytes(pools_.c128_state(layer, job.slot.value() + 1, position - open_rows + row).value,
+      copy_bytes(pools_.c128_state(layer, job.slot, position - open_rows + row).value,
                  base + layout_.open_row(layer, row % kOpenGroupRows),
                  shape.c128_state_row_bytes);
     }

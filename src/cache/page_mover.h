@@ -29,15 +29,12 @@ class PageMover {
   explicit PageMover(PoolMemory& pools) : pools_(pools), layout_(pools.shape()) {}
 
   /// Entries, window rows, carry rows and open rows to where the sequence's own pages want them.
-  /// The streams stay in the slot: streams(copy.source).
+  /// The streams stay in the slot: only a draft layer reads them.
   void resume(const ResumeCopy& copy);
 
   /// Everything but the streams into the job's slot and blocks. `pass` serves jobs with `in_pass`;
   /// without, carry rows come from the rings.
   void capture(const CaptureJob& job, const PassRows* pass);
-
-  /// The residual streams of the last position in a slot, shape().streams_bytes long.
-  std::span<uint8_t> streams(CheckpointSlot slot);
 
  private:
   void copy_window(RowPlace from, RowPlace to) const;

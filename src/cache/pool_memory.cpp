@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "cache/state_rings.h"
 
 namespace baleen::cache {
 namespace {
@@ -94,19 +95,29 @@ RowPlace PoolMemory::index(int64_t layer, FullPage page, int64_t row) {
   return place(index_.layer(layer), shape_.index_block, page.value(), row);
 }
 
+int64_t PoolMemory::c4_ring_row(SwaPage page, int64_t position) const {
+  return c4_state_slot(page,
+                       TokenPos(static_cast<int32_t>(position)),
+                       static_cast<int32_t>(sizes_.c4_ring_rows))
+      .value();
+}
+
 RowPlace PoolMemory::c4_state(int64_t layer, SwaPage page, int64_t position) {
-  const int64_t row = page.value() * sizes_.c4_ring_rows + position % sizes_.c4_ring_rows;
-  return {c4_state_.layer(layer) + row * shape_.c4_state_row_bytes, nullptr};
+  return {c4_state_.layer(layer) + c4_ring_row(page, position) * shape_.c4_state_row_bytes,
+          nullptr};
 }
 
 RowPlace PoolMemory::index_state(int64_t layer, SwaPage page, int64_t position) {
-  const int64_t row = page.value() * sizes_.c4_ring_rows + position % sizes_.c4_ring_rows;
-  return {index_state_.layer(layer) + row * shape_.index_state_row_bytes, nullptr};
+  return {index_state_.layer(layer) + c4_ring_row(page, position) * shape_.index_state_row_bytes,
+          nullptr};
 }
 
-RowPlace PoolMemory::c128_state(int64_t layer, int64_t ring, int64_t position) {
-  BALEEN_DCHECK(ring >= 0 && ring <= sizes_.request_slots, "ring={}", ring);
-  const int64_t row = ring * sizes_.c128_ring_rows + position % sizes_.c128_ring_rows;
+RowPlace PoolMemory::c128_state(int64_t layer, RequestSlot slot, int64_t position) {
+  BALEEN_DCHECK(slot.value() < sizes_.request_slots, "slot={}", slot.value());
+  const int64_t row = c128_state_slot(slot,
+                                      TokenPos(static_cast<int32_t>(position)),
+                                      static_cast<int32_t>(sizes_.c128_ring_rows))
+                          .value();
   return {c128_state_.layer(layer) + row * shape_.c128_state_row_bytes, nullptr};
 }
 
@@ -158,12 +169,12 @@ void PoolMemory::paint_swa_page(SwaPage page) {
   }
 }
 
-void PoolMemory::paint_request_ring(int64_t ring) {
+void PoolMemory::paint_request_ring(RequestSlot slot) {
   if (!paint_) {
     return;
   }
   for (int64_t layer = 0; layer < shape_.num_c128; ++layer) {
-    std::memset(c128_state(layer, ring, 0).value,
+    std::memset(c128_state(layer, slot, 0).value,
                 kPaint,
                 static_cast<std::size_t>(sizes_.c128_ring_rows * shape_.c128_state_row_bytes));
   }

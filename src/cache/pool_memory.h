@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/strong_id.h"
 #include "cache/cache_shape.h"
 #include "cache/entry_codec.h"
 #include "cache/memory_plan.h"
@@ -37,7 +38,6 @@ class PoolMemory {
   const CacheSizes& sizes() const { return sizes_; }
   const EntryCodec& kv_codec() const { return codecs_.kv; }
   const EntryCodec& index_codec() const { return codecs_.index; }
-  bool paints() const { return paint_; }
   /// Bytes allocated; equals cache_bytes(shape, sizes).total().
   int64_t bytes() const;
 
@@ -47,17 +47,17 @@ class PoolMemory {
   RowPlace c4(int64_t layer, FullPage page, int64_t row);
   RowPlace c128(int64_t layer, FullPage page, int64_t row);
   RowPlace index(int64_t layer, FullPage page, int64_t row);
-  // Rows of compressor rings, by position; ring 0 of the request rings is the sink.
+  // Rows of compressor rings, by position. The invalid slot's ring is the sink.
   RowPlace c4_state(int64_t layer, SwaPage page, int64_t position);
   RowPlace index_state(int64_t layer, SwaPage page, int64_t position);
-  RowPlace c128_state(int64_t layer, int64_t ring, int64_t position);
+  RowPlace c128_state(int64_t layer, RequestSlot slot, int64_t position);
   uint8_t* checkpoint(int64_t slot);
   uint8_t* open_group(int64_t block);
 
   // No effect without `paint`.
   void paint_full_page(FullPage page);
   void paint_swa_page(SwaPage page);  // with the rings nested in it
-  void paint_request_ring(int64_t ring);
+  void paint_request_ring(RequestSlot slot);
 
  private:
   struct Free {
@@ -72,6 +72,7 @@ class PoolMemory {
     uint8_t* layer(int64_t index);
     int64_t bytes() const { return layers * layer_bytes; }
   };
+  int64_t c4_ring_row(SwaPage page, int64_t position) const;
   Region allocate(int64_t layers, int64_t layer_bytes) const;
   static RowPlace place(uint8_t* base, const BlockLayout& layout, int64_t block, int64_t row);
 

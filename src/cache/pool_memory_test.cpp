@@ -103,10 +103,12 @@ TEST(PoolMemoryTest, NoTwoRowsShareAByte) {
       }
     }
   }
-  for (int64_t ring = 0; ring <= sizes().request_slots; ++ring) {
+  for (int32_t slot = -1; slot < sizes().request_slots; ++slot) {  // -1: the sink
     for (int64_t layer = 0; layer < 2; ++layer) {
       for (int64_t row = 0; row < sizes().c128_ring_rows; ++row) {
-        note(pools.c128_state(layer, ring, row).value, shape.c128_state_row_bytes, "c128 state");
+        note(pools.c128_state(layer, RequestSlot(slot), row).value,
+             shape.c128_state_row_bytes,
+             "c128 state");
       }
     }
   }

@@ -74,6 +74,12 @@ int32_t Scheduler::pages_of_decoding() const {
   return pages;
 }
 
+bool Scheduler::decodes() const {
+  return std::any_of(running_.begin(), running_.end(), [&](SequenceId id) {
+    return find(id).state.is<Decoding>();
+  });
+}
+
 /// Tokens of the next chunk for which there are pages; takes those from `room`.
 int32_t Scheduler::fitting_tokens(const Prefilling& prefilling,
                                   int32_t num_tokens,
@@ -171,8 +177,10 @@ SequenceId Scheduler::prepare() {
     if (pages_of_decoding() > std::min(left.full, left.swa)) {
       return true;
     }
-    plan(scratch_);  // a prompt under way that finds no page while nothing else runs waits for
-                     // nobody
+    if (decodes()) {
+      return false;
+    }
+    plan(scratch_);  // prompts alone: one that finds no page waits for nobody
     return scratch_.empty();
   };
   while (cache_ != nullptr && !running_.empty() && cannot_go_on()) {
@@ -369,11 +377,6 @@ int64_t Scheduler::num_used_tokens() const {
     }
   }
   return total;
-}
-
-int32_t Scheduler::cached_tokens(SequenceId id) const {
-  const cache::SequenceLease* pages = const_cast<Scheduler*>(this)->find(id).state.pages();
-  return pages != nullptr && pages->valid() ? pages->cached_tokens() : 0;
 }
 
 SequenceId Scheduler::front_of_queue() const {

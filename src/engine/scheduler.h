@@ -112,8 +112,6 @@ class Scheduler {
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   int64_t num_used_tokens() const;  // tokens of the running sequences that have run
   int64_t num_preemptions() const { return num_preemptions_; }
-  /// Tokens that a running sequence took from the cache when it was last admitted.
-  int32_t cached_tokens(SequenceId id) const;
   /// Oldest waiting sequence, invalid when none waits.
   SequenceId front_of_queue() const;
   const SequenceState& state(SequenceId id) const;
@@ -136,6 +134,7 @@ class Scheduler {
   const Sequence& find(SequenceId id) const;
   Room room() const;
   int32_t pages_of_decoding() const;
+  bool decodes() const;
   int32_t fitting_tokens(const Prefilling& prefilling, int32_t num_tokens, Room& room) const;
   void take_copy(RequestSlot slot, std::vector<cache::ResumeCopy>* target);
   void preempt_last();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/state_rings.h"
 #include "model/paged_rows.h"
 
 namespace baleen::model {
@@ -21,12 +22,6 @@ Page page_of(const std::vector<Page>& pages, int64_t position, const char* what)
   return pages[block];
 }
 
-/// First row that a later pass may read when a pass ends at `end` and its last `margin` rows may be
-/// taken back: the beginning of the group open then, and with overlap of the group before it.
-int64_t first_kept(int64_t end, int64_t margin, int64_t ratio, bool overlap) {
-  return (end - margin) / ratio * ratio - (overlap ? ratio : 0);
-}
-
 }  // namespace
 
 PagedStores::PagedStores(const ModelConfig& config,
@@ -34,7 +29,12 @@ PagedStores::PagedStores(const ModelConfig& config,
                          const at::TensorOptions& tensors,
                          cache::PoolMemory& pools,
                          const cache::SequencePages& pages)
-    : config_(config), options_(options), tensors_(tensors), pools_(pools), pages_(pages) {}
+    : config_(config),
+      options_(options),
+      tensors_(tensors),
+      pools_(pools),
+      pages_(pages),
+      geometry_(cache::cache_geometry(pools.shape())) {}
 
 std::unique_ptr<RowStore> PagedStores::window_rows(int64_t window_layer) const {
   return std::make_unique<PagedRows>(
@@ -53,12 +53,13 @@ PagedRowsLayout PagedStores::ring(int64_t row_width,
                                   const LayerSpec& spec,
                                   std::function<cache::RowPlace(int64_t)> locate) const {
   const bool overlap = spec.kind == LayerKind::kC4;
-  // With overlap the last group of a page is kept too: a prefix hit at the page's end continues
-  // there.
-  const auto keeps = [overlap, ratio = spec.ratio, margin = options_.max_rollback](int64_t row,
-                                                                                   int64_t end) {
-    return row >= first_kept(end, margin, ratio, overlap) ||
-           (overlap && row % kPageTokens >= kPageTokens - ratio);
+  const auto keeps = [overlap, geometry = geometry_, margin = options_.max_rollback](int64_t row,
+                                                                                     int64_t end) {
+    const auto rule = overlap ? cache::keeps_c4_row : cache::keeps_c128_row;
+    return rule(static_cast<int32_t>(row),
+                static_cast<int32_t>(end),
+                static_cast<int32_t>(margin),
+                geometry);
   };
   return {.codec = cache::EntryCodec::ring(row_width, pools_.formats().state_element_bytes),
           .locate = std::move(locate),
@@ -102,7 +103,7 @@ CompressorState PagedStores::index(const LayerSpec& spec, int64_t layer) const {
 
 CompressorState PagedStores::c128(const LayerSpec& spec, int64_t layer) const {
   const auto locate = [&pools = pools_, &pages = pages_, layer](int64_t position) {
-    return pools.c128_state(layer, pages.ring, position);
+    return pools.c128_state(layer, pages.slot, position);
   };
   return {.ratio = spec.ratio,
           .rows = std::make_unique<PagedRows>(ring(2 * config_.head_dim, spec, locate), tensors_),

@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/model_config.h"
+#include "cache/cache_geometry.h"
 #include "cache/pool_memory.h"
 #include "cache/sequence_pages.h"
 #include "model/paged_rows.h"
@@ -52,6 +53,7 @@ class PagedStores {
   at::TensorOptions tensors_;
   cache::PoolMemory& pools_;
   const cache::SequencePages& pages_;
+  cache::CacheGeometry geometry_;
 };
 
 }  // namespace baleen::model

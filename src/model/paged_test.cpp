@@ -107,7 +107,7 @@ class PagedModel {
         free_swa_.push_back(page);
       }
     }
-    pools_.paint_request_ring(pages.ring);
+    pools_.paint_request_ring(pages.slot);
     pages.full.clear();
     pages.swa.clear();
   }
@@ -157,7 +157,7 @@ TEST(PagedTest, RandomCutsGiveTheBitsOfOwnMemory) {
   for (const Variant& variant : variants()) {
     PagedModel model(all_kinds(), variant, 700);
     std::mt19937 random(11);
-    SequencePages pages{.full = {}, .swa = {}, .ring = 2};
+    SequencePages pages{.full = {}, .swa = {}, .slot = RequestSlot(1)};
     SequenceState paged = model.paged_state(pages);
     SequenceState own = model.own_state();
     const at::Tensor ids = some_ids(700, model.vocab_size());
@@ -178,8 +178,8 @@ TEST(PagedTest, RandomCutsGiveTheBitsOfOwnMemory) {
 TEST(PagedTest, NeighboursAndReusedPagesLeaveEveryBit) {
   const Variant variant = variants()[2];
   PagedModel model(all_kinds(), variant, 700);
-  SequencePages left_pages{.full = {}, .swa = {}, .ring = 1};
-  SequencePages right_pages{.full = {}, .swa = {}, .ring = 3};
+  SequencePages left_pages{.full = {}, .swa = {}, .slot = RequestSlot(0)};
+  SequencePages right_pages{.full = {}, .swa = {}, .slot = RequestSlot(2)};
   SequenceState left = model.paged_state(left_pages);
   SequenceState left_own = model.own_state();
   const at::Tensor left_ids = some_ids(600, model.vocab_size(), 1);
@@ -205,7 +205,7 @@ TEST(PagedTest, RefusedTokensLeaveNoTrace) {
   for (const Variant& variant : variants()) {
     PagedModel model(all_kinds(), variant, 700);
     std::mt19937 random(3);
-    SequencePages pages{.full = {}, .swa = {}, .ring = 1};
+    SequencePages pages{.full = {}, .swa = {}, .slot = RequestSlot(0)};
     SequenceState paged = model.paged_state(pages);
     SequenceState own = model.own_state();
     const at::Tensor ids = some_ids(600, model.vocab_size());
@@ -231,13 +231,13 @@ TEST(PagedTest, RefusedTokensLeaveNoTrace) {
 /// tokens as a second sequence. Returns the largest difference to a cold run with the same cuts.
 double prefix_difference(const Variant& variant, int64_t prefix, int64_t extra) {
   PagedModel model(all_kinds(), variant, 900);
-  SequencePages first_pages{.full = {}, .swa = {}, .ring = 1};
+  SequencePages first_pages{.full = {}, .swa = {}, .slot = RequestSlot(0)};
   SequenceState first = model.paged_state(first_pages);
   const at::Tensor shared = some_ids(prefix, model.vocab_size());
   model.grow(first_pages, prefix + extra);
   model.step({{&first, at::cat({shared, some_ids(extra, model.vocab_size(), 8)})}});
 
-  SequencePages pages{.full = {}, .swa = {}, .ring = 2};
+  SequencePages pages{.full = {}, .swa = {}, .slot = RequestSlot(1)};
   const auto blocks = static_cast<std::size_t>(prefix / cache::kPageTokens);
   pages.full.assign(first_pages.full.begin(),
                     first_pages.full.begin() + static_cast<std::ptrdiff_t>(blocks));
@@ -278,7 +278,7 @@ TEST(PagedTest, AnotherSequencesPrefixContinuesAsAColdRun) {
 TEST(PagedDeathTest, RowsThatWereGivenUpAreRefused) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   PagedModel model(all_kinds(), variants()[0], 700);
-  SequencePages pages{.full = {}, .swa = {}, .ring = 1};
+  SequencePages pages{.full = {}, .swa = {}, .slot = RequestSlot(0)};
   SequenceState paged = model.paged_state(pages);
   EXPECT_DEATH(model.step({{&paged, some_ids(3, 40)}}), "has no window page");
   EXPECT_DEATH(paged.clone(), "cannot be cloned");

@@ -115,7 +115,7 @@ int64_t ModelExecutor::state_bytes() const {
 
 void ModelExecutor::reset(const engine::SlotReset& reset) {
   Slot& slot = slot_of(reset.slot);
-  slot.pages.ring = reset.slot.value() + 1;
+  slot.pages.slot = reset.slot;
   if (slot.sequence.empty()) {
     slot.sequence.push_back(pools_ ? model_.new_sequence(*pools_, slot.pages)
                                    : model_.new_sequence());
