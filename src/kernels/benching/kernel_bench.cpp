@@ -211,8 +211,6 @@ int run_kernel_benches(const std::vector<std::string>& arguments) {
       kernels = value();
     } else if (flag == "--out") {
       options.csv_path = value();
-    } else if (flag == "--peers") {
-      options.peers = value();
     } else if (flag == "--commit") {
       options.commit = value();
     } else if (flag == "--date") {
@@ -220,10 +218,9 @@ int run_kernel_benches(const std::vector<std::string>& arguments) {
     } else if (flag == "--replays") {
       options.replays = std::max(1, std::stoi(value()));
     } else {
-      throw ConfigError(
-          "unknown flag " + flag +
-          "; known: --list --no-ceilings --kernels REGEX --filter REGEX --out FILE --peers DIR "
-          "--replays N --commit C --date D");
+      throw ConfigError("unknown flag " + flag +
+                        "; known: --list --no-ceilings --kernels REGEX --filter REGEX --out FILE "
+                        "--replays N --commit C --date D");
     }
   }
   const std::regex wanted(kernels.empty() ? ".*" : kernels);

@@ -60,7 +60,6 @@ class BenchContext {
     std::string csv_path;  // empty writes none
     std::string commit = "unknown";
     std::string date = "unknown";
-    std::string peers;  // folder of peer libraries, may be empty
     int replays = 200;
   };
   explicit BenchContext(Options options);
@@ -81,7 +80,6 @@ class BenchContext {
                   int sets);
   Ceilings& ceilings() { return ceilings_; }
   const device::Stream& stream() const { return stream_; }
-  const std::string& peers() const { return options_.peers; }
   int rows_written() const { return rows_written_; }
 
  private:
@@ -112,7 +110,7 @@ struct BenchRegistration {
 };
 
 /// Runs ceilings and every registered benchmark; returns the exit status. `arguments` are those of
-/// `kernel_bench`: --kernels REGEX --filter REGEX --out FILE.csv --peers DIR --replays N --commit C
+/// `kernel_bench`: --kernels REGEX --filter REGEX --out FILE.csv --replays N --commit C
 /// --date D
 /// --list.
 int run_kernel_benches(const std::vector<std::string>& arguments);

@@ -3,6 +3,7 @@
 #include "device/launch.h"
 #include "kernels/ceilings/ceilings.h"
 #include "kernels/ptx/cluster.cuh"
+#include "kernels/ptx/global_counter.cuh"
 #include "kernels/ptx/pdl.cuh"
 
 namespace baleen::kernels {
@@ -24,12 +25,8 @@ __global__ void __launch_bounds__(128) grid_barriers(GridBarrierParams params) {
       atomicAdd(params.counter, 1U);
       const uint32_t target = static_cast<uint32_t>(kGridBlocks) * static_cast<uint32_t>(round);
       ptx::wait_or_trap([&] {
-        uint32_t seen;
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                     : "=r"(seen)
-                     : "l"(params.counter)
-                     : "memory");
-        return seen >= target;
+        const int32_t seen = ptx::load_acquire(reinterpret_cast<const int32_t*>(params.counter));
+        return static_cast<uint32_t>(seen) >= target;
       });
     }
     __syncthreads();

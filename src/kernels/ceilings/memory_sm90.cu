@@ -4,19 +4,12 @@
 #include "device/launch.h"
 #include "kernels/ceilings/ceilings.h"
 #include "kernels/ptx/pdl.cuh"
+#include "kernels/ptx/read_only_load.cuh"
 
 namespace baleen::kernels {
 namespace {
 
 constexpr int kUnroll = 8;
-
-__device__ __forceinline__ uint4 load_streaming(const uint4* address) {
-  uint4 value;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(address));
-  return value;
-}
 
 __global__ void __launch_bounds__(512) read_stream(ReadStreamParams params) {
   if (params.run_ahead) {
@@ -31,7 +24,7 @@ __global__ void __launch_bounds__(512) read_stream(ReadStreamParams params) {
     uint4 values[kUnroll];
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
-      values[i] = load_streaming(source + index + i * step);
+      values[i] = ptx::load_static_16(source + index + i * step);
     }
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) {
@@ -39,7 +32,7 @@ __global__ void __launch_bounds__(512) read_stream(ReadStreamParams params) {
     }
   }
   for (; index < vectors; index += step) {
-    const uint4 value = load_streaming(source + index);
+    const uint4 value = ptx::load_static_16(source + index);
     sum += value.x ^ value.y ^ value.z ^ value.w;
   }
   if (params.run_ahead) {
@@ -60,7 +53,7 @@ __global__ void __launch_bounds__(512) copy_stream(CopyStreamParams params) {
     uint4 values[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      values[i] = load_streaming(source + index + i * step);
+      values[i] = ptx::load_static_16(source + index + i * step);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -68,7 +61,7 @@ __global__ void __launch_bounds__(512) copy_stream(CopyStreamParams params) {
     }
   }
   for (; index < vectors; index += step) {
-    target[index] = load_streaming(source + index);
+    target[index] = ptx::load_static_16(source + index);
   }
 }
 
@@ -92,9 +85,9 @@ __global__ void __launch_bounds__(256) row_gather(GatherParams params) {
         const int32_t entry = params.rows[at];
         const uint8_t* page = params.pool + (entry / kPageRows) * kPageBytes;
         const uint8_t* value = page + (entry % kPageRows) * 576;
-        values[i] = load_streaming(reinterpret_cast<const uint4*>(value) + lane);
+        values[i] = ptx::load_static_16(reinterpret_cast<const uint4*>(value) + lane);
         if (lane < kRowVectors - 32) {
-          tails[i] = load_streaming(reinterpret_cast<const uint4*>(value) + 32 + lane);
+          tails[i] = ptx::load_static_16(reinterpret_cast<const uint4*>(value) + 32 + lane);
         } else if (lane == 31) {
           const uint8_t* scales = page + 576 * kPageRows + (entry % kPageRows) * 8;
           tails[i].x = *reinterpret_cast<const uint32_t*>(scales);

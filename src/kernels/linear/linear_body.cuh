@@ -17,7 +17,8 @@
 #include "kernels/linear/linear_ring.cuh"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/pdl.cuh"
-#include "kernels/ptx/remote_store.cuh"
+#include "kernels/ptx/push_to_peer.cuh"
+#include "kernels/ptx/remote_arrive.cuh"
 #include "numerics/float8.h"
 
 namespace baleen::kernels::linear_body {
@@ -328,9 +329,9 @@ struct Consumer {
         if (shift == 0) {
           *place = fragment(j);
         } else {
-          ptx::store_async_16(ptx::peer_address(place, owner),
-                              fragment(j),
-                              ptx::peer_address(arena.reduced, owner));
+          ptx::push_float4(ptx::peer_address(place, owner),
+                           fragment(j),
+                           ptx::peer_address(arena.reduced, owner));
         }
       }
     }

@@ -1,6 +1,6 @@
 #pragma once
-// One-dimensional copies by the bulk copy engine, and L2 prefetch. Addresses are 16-byte aligned
-// and byte counts are multiples of 16. Loads complete on an mbarrier; stores complete by group.
+// One-dimensional copies by the bulk copy engine, and 16-byte asynchronous copies. Addresses are
+// 16-byte aligned and byte counts are multiples of 16. Bulk copies complete on an mbarrier.
 //
 //   barrier_expect_bytes(&full, 8192);
 //   bulk_load(tile, source, 8192, &full, kEvictFirst);
@@ -43,20 +43,6 @@ __device__ __forceinline__ void bulk_load(
       : "memory");
 }
 
-/// The same into every block of the cluster named in `mask`, at the same shared offset; each
-/// block's barrier at the same offset counts the bytes.
-__device__ __forceinline__ void bulk_load_multicast(
-    void* shared, const void* global, uint32_t bytes, Barrier* barrier, uint16_t mask) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-      " [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(shared)),
-      "l"(global),
-      "r"(bytes),
-      "r"(shared_address(barrier)),
-      "h"(mask)
-      : "memory");
-}
-
 /// cp.async.bulk own shared memory -> shared memory of block `rank` of the cluster, completing on
 /// that block's barrier at the same offset as `barrier`.
 __device__ __forceinline__ void bulk_copy_to_peer(
@@ -74,35 +60,6 @@ __device__ __forceinline__ void bulk_copy_to_peer(
       "r"(shared_address(barrier)),
       "r"(rank)
       : "memory");
-}
-
-/// cp.async.bulk shared -> global; pair with bulk_store_commit and bulk_store_wait.
-__device__ __forceinline__ void bulk_store(void* global, const void* shared, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
-               "r"(shared_address(shared)),
-               "r"(bytes)
-               : "memory");
-}
-
-__device__ __forceinline__ void bulk_store_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-/// Waits until at most `Pending` groups of this thread still read shared memory.
-template <int Pending>
-__device__ __forceinline__ void bulk_store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
-}
-
-/// Waits until at most `Pending` groups of this thread are incomplete.
-template <int Pending>
-__device__ __forceinline__ void bulk_store_wait() {
-  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(Pending) : "memory");
-}
-
-/// cp.async.bulk.prefetch.L2: brings `bytes` at `global` into L2.
-__device__ __forceinline__ void bulk_prefetch_l2(const void* global, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
 /// cp.async 16 bytes global -> shared past L1; zero-fills what lies beyond `valid_bytes` (0..16).

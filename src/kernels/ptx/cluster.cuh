@@ -2,8 +2,8 @@
 // Blocks of one cluster: rank, barrier, and access to each other's shared memory. A block must not
 // end while a peer may still touch its shared memory: close with cluster_sync().
 //
-//   const float* theirs = peer_pointer(mine, rank);   // generic pointer into the peer's shared
-//   memory cluster_sync();
+//   const float* theirs = peer_pointer(mine, rank);  // generic pointer
+//   cluster_sync();
 
 #include <cstdint>
 
@@ -66,14 +66,6 @@ __device__ __forceinline__ void store_async_8(uint32_t place, uint64_t value, ui
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(place),
       "l"(value),
-      "r"(barrier)
-      : "memory");
-}
-
-__device__ __forceinline__ void store_async_4(uint32_t place, uint32_t value, uint32_t barrier) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(place),
-      "r"(value),
       "r"(barrier)
       : "memory");
 }

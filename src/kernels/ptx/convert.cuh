@@ -33,11 +33,4 @@ __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d
   return static_cast<uint32_t>(pack_e4m3(a, b)) | (static_cast<uint32_t>(pack_e4m3(c, d)) << 16);
 }
 
-/// cvt.rn.f16x2.e4m3x2: exact.
-__device__ __forceinline__ uint32_t unpack_e4m3_to_f16(uint16_t packed) {
-  uint32_t halves;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(packed));
-  return halves;
-}
-
 }  // namespace baleen::kernels::ptx

@@ -56,14 +56,6 @@ __device__ __forceinline__ void barrier_expect_bytes(Barrier* barrier, uint32_t 
       : "memory");
 }
 
-/// Adds `bytes` to what the current phase waits for, without an arrival.
-__device__ __forceinline__ void barrier_add_bytes(Barrier* barrier, uint32_t bytes) {
-  asm volatile(
-      "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-      "r"(bytes)
-      : "memory");
-}
-
 /// True when the phase of parity `parity` has completed; may suspend the thread for a short while.
 __device__ __forceinline__ bool barrier_try_wait(Barrier* barrier, uint32_t parity) {
   uint32_t done;

@@ -16,6 +16,15 @@ __device__ __forceinline__ float4 load_static(const float* global) {
   return value;
 }
 
+/// The same as integers, for data that is not floats.
+__device__ __forceinline__ uint4 load_static_16(const uint4* global) {
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(global));
+  return value;
+}
+
 /// One float, 4-byte aligned.
 __device__ __forceinline__ float load_static_one(const float* global) {
   float value;

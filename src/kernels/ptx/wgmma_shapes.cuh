@@ -1,6 +1,7 @@
 #pragma once
 // Tensor instructions of one warp group, D[64, N] += A[64, K] * B[N, K]^T with FP32 accumulators:
-// K = 16 for bf16, K = 32 for e4m3. Written by tools/generate_wgmma.py; use through wgmma.cuh.
+// K = 16 for bf16, K = 32 for e4m3. Written by tools/generate_wgmma.py, which is why it is
+// one long file; use through wgmma.cuh.
 // clang-format off
 
 #include <cstdint>
