@@ -15,7 +15,7 @@ int64_t captured(CacheWorkload& work, PointKind kind) {
   return work.cache().stats().captures[static_cast<size_t>(kind)];
 }
 
-void drop_windows(CacheWorkload& work) {
+void evict_windows(CacheWorkload& work) {
   EXPECT_TRUE(work.cache().make_room(0, work.cache().budget().swa()));
 }
 
@@ -254,7 +254,7 @@ TEST(SequenceCaptureTest, ADraftRowWithoutStreamsIsHidden) {
   work.finish(b);  // 132 is not the committed length: no streams
   work.submit({});
   work.process_all();
-  drop_windows(work);
+  evict_windows(work);
   ids.push_back(1);  // other than token 132 of the history
   const int c = work.admit(joined(ids, some_ids(20, 6)), {.drafts = true});
   EXPECT_EQ(work.sequence(c).lease.cached_tokens(), 132);

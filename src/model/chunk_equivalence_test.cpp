@@ -16,7 +16,7 @@
 namespace baleen::model {
 namespace {
 
-constexpr double kTolerance = 1e-4;
+constexpr double kCutTolerance = 1e-4;
 constexpr int64_t kDecoded = 9;
 
 const std::vector<int64_t>& prompt_lengths() {
@@ -76,15 +76,15 @@ TEST_F(ChunkEquivalenceTest, EveryLengthAndChunkSizeThenDecode) {
     Sequence walk = model_.new_sequence();
     for (const int64_t length : prompt_lengths()) {
       while (walk.num_tokens() + chunk <= length) {
-        ASSERT_LE(step(walk, chunk), kTolerance) << "chunk " << chunk;
+        ASSERT_LE(step(walk, chunk), kCutTolerance) << "chunk " << chunk;
       }
       Sequence sequence = walk.clone();
       if (sequence.num_tokens() < length) {
-        ASSERT_LE(step(sequence, length - sequence.num_tokens()), kTolerance)
+        ASSERT_LE(step(sequence, length - sequence.num_tokens()), kCutTolerance)
             << "chunk " << chunk << " length " << length;
       }
       for (int64_t i = 0; i < kDecoded; ++i) {
-        ASSERT_LE(step(sequence, 1), kTolerance) << "chunk " << chunk << " length " << length;
+        ASSERT_LE(step(sequence, 1), kCutTolerance) << "chunk " << chunk << " length " << length;
       }
     }
   }
@@ -93,9 +93,9 @@ TEST_F(ChunkEquivalenceTest, EveryLengthAndChunkSizeThenDecode) {
 TEST_F(ChunkEquivalenceTest, EveryLengthInOneStepThenDecode) {
   for (const int64_t length : prompt_lengths()) {
     Sequence sequence = model_.new_sequence();
-    ASSERT_LE(step(sequence, length), kTolerance) << length;
+    ASSERT_LE(step(sequence, length), kCutTolerance) << length;
     for (int64_t i = 0; i < kDecoded; ++i) {
-      ASSERT_LE(step(sequence, 1), kTolerance) << length;
+      ASSERT_LE(step(sequence, 1), kCutTolerance) << length;
     }
   }
 }

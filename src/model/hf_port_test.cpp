@@ -20,7 +20,7 @@ namespace baleen::model {
 namespace {
 
 constexpr const char* kFile = "tests/golden/hf_port.safetensors";
-constexpr double kTolerance = 1e-4;  // of the largest logit; the port rotates in float32
+constexpr double kPortTolerance = 1e-4;  // of the largest logit; the port rotates in float32
 
 struct Case {
   std::string name;
@@ -98,7 +98,8 @@ TEST(HfPortTest, GivesThePortsLogitsAtEveryLength) {
     for (const int64_t length : lengths_of(item)) {
       const TrainingOutput out = forward_training(
           params, item.ids.narrow(0, 0, length).unsqueeze(0), {.numerics = ops::Numerics::plain()});
-      EXPECT_LE(relative_difference(out.logits[0], item.logits.narrow(0, 0, length)), kTolerance)
+      EXPECT_LE(relative_difference(out.logits[0], item.logits.narrow(0, 0, length)),
+                kPortTolerance)
           << item.name << " length " << length;
     }
   }
@@ -126,7 +127,7 @@ TEST(HfPortTest, GivesThePortsLogitsTokenByToken) {
                        numerics)
               .logits);
     }
-    EXPECT_LE(relative_difference(at::cat(rows, 0), item.logits), kTolerance) << item.name;
+    EXPECT_LE(relative_difference(at::cat(rows, 0), item.logits), kPortTolerance) << item.name;
   }
 }
 

@@ -20,7 +20,7 @@ namespace baleen::model {
 namespace {
 
 constexpr const char* kFile = "tests/golden/toy.safetensors";
-constexpr double kTolerance = 1e-10;  // values are at most 10; sums are in another order
+constexpr double kToyTolerance = 1e-10;  // values are at most 10; sums are in another order
 constexpr int64_t kTokens = 20;
 constexpr std::string_view kPosition = "position ";
 
@@ -62,7 +62,7 @@ TEST(ToyReferenceTest, GivesEveryTracedValue) {
     const at::Tensor& got = trace.at(name);
     ASSERT_EQ(got.numel(), expected.numel()) << name;
     const at::Tensor difference = (got.reshape(expected.sizes()) - expected).abs();
-    EXPECT_LE(difference.max().item<double>(), kTolerance) << name;
+    EXPECT_LE(difference.max().item<double>(), kToyTolerance) << name;
     ++compared;
   }
   // Logits twice; per block streams, post, comb and attention output; three layers with entries,
@@ -97,7 +97,7 @@ TEST(ToyReferenceTest, GivesTheLossAndItsGradients) {
   const at::Tensor loss =
       ops::cross_entropy(out.logits[0].narrow(0, 0, kTokens - 1), ids.narrow(0, 1, kTokens - 1))
           .mean();
-  EXPECT_NEAR(loss.item<double>(), reference.at("loss").item<double>(), kTolerance);
+  EXPECT_NEAR(loss.item<double>(), reference.at("loss").item<double>(), kToyTolerance);
   loss.backward();
 
   std::size_t compared = 0;
@@ -109,7 +109,7 @@ TEST(ToyReferenceTest, GivesTheLossAndItsGradients) {
     ASSERT_TRUE(gradient.defined()) << name;
     const at::Tensor difference = gradient.reshape({-1}).index_select(0, positions->second) -
                                   reference.at("gradient " + name);
-    EXPECT_LE(difference.abs().max().item<double>(), kTolerance) << name;
+    EXPECT_LE(difference.abs().max().item<double>(), kToyTolerance) << name;
     ++compared;
   };
   for_each_parameter(params, [&](const ParameterInfo& info, at::Tensor& value) {

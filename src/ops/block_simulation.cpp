@@ -37,20 +37,20 @@ at::Tensor nearest_e2m1(const at::Tensor& v) {
 
 using Nearest = at::Tensor (*)(const at::Tensor&);
 
-struct BlockFormat {
+struct TileFormat {
   Nearest nearest;
   double min_amax;
   double format_max;
 };
 
-constexpr BlockFormat kFp8{nearest_e4m3, kE4m3MinAmax, kE4m3Max};
-constexpr BlockFormat kFp4{nearest_e2m1, kE2m1MinAmax, kE2m1Max};
+constexpr TileFormat kFp8Tile{nearest_e4m3, kE4m3MinAmax, kE4m3Max};
+constexpr TileFormat kFp4Tile{nearest_e2m1, kE2m1MinAmax, kE2m1Max};
 
 /// One scale per `tile_rows` x `tile_cols` tile of the last two dims of a float tensor.
 at::Tensor simulate_tiles(const at::Tensor& x,
                           int64_t tile_rows,
                           int64_t tile_cols,
-                          const BlockFormat& format) {
+                          const TileFormat& format) {
   const int64_t rows = x.size(-2);
   const int64_t cols = x.size(-1);
   if (x.numel() == 0) {
@@ -75,11 +75,11 @@ at::Tensor simulate_tiles(const at::Tensor& x,
 }  // namespace
 
 at::Tensor simulate_tiles_fp8(const at::Tensor& x, int64_t tile_rows, int64_t tile_cols) {
-  return simulate_tiles(x, tile_rows, tile_cols, kFp8);
+  return simulate_tiles(x, tile_rows, tile_cols, kFp8Tile);
 }
 
 at::Tensor simulate_tiles_fp4(const at::Tensor& x, int64_t tile_rows, int64_t tile_cols) {
-  return simulate_tiles(x, tile_rows, tile_cols, kFp4);
+  return simulate_tiles(x, tile_rows, tile_cols, kFp4Tile);
 }
 
 }  // namespace baleen::ops

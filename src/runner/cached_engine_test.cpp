@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "model/initialize.h"
 #include "runner/model_executor.h"
+#include "runner/some_ids_for_tests.h"
 #include "text/tokenizer.h"
 #include "weights/model_presets.h"
 
@@ -37,14 +38,6 @@ model::Model random_model(const std::string& numerics, int64_t index_topk) {
   forward.numerics = numerics;
   forward.max_context = kContext;
   return {model::make_fresh_parameters(config, fresh, at::TensorOptions(at::kFloat)), forward};
-}
-
-std::vector<int32_t> some_ids(int32_t count, int32_t salt) {
-  std::vector<int32_t> ids;
-  for (int32_t i = 0; i < count; ++i) {
-    ids.push_back((i * 37 + salt * 11 + i * i) % 200);
-  }
-  return ids;
 }
 
 /// Bytes of a cache with about this many full pages for the tiny model.

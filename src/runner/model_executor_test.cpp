@@ -10,6 +10,7 @@
 #include "engine/collecting_sink.h"
 #include "engine/engine.h"
 #include "model/initialize.h"
+#include "runner/some_ids_for_tests.h"
 #include "text/tokenizer.h"
 #include "weights/model_presets.h"
 
@@ -32,14 +33,6 @@ model::Model random_model(uint64_t seed = 1) {
   forward.numerics = "plain";
   forward.max_context = 256;
   return {model::make_fresh_parameters(config, fresh, at::TensorOptions(at::kFloat)), forward};
-}
-
-std::vector<int32_t> some_ids(int32_t count, int32_t salt) {
-  std::vector<int32_t> ids;
-  for (int32_t i = 0; i < count; ++i) {
-    ids.push_back((i * 37 + salt * 11 + i * i) % 200);
-  }
-  return ids;
 }
 
 /// Builds one step by hand.

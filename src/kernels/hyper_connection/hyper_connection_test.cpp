@@ -10,7 +10,7 @@
 namespace baleen::kernels {
 namespace {
 
-std::vector<double> wave(std::size_t count, double phase) {
+std::vector<double> hyper_wave(std::size_t count, double phase) {
   std::vector<double> values(count);
   for (std::size_t i = 0; i < count; ++i) {
     values[i] = std::sin(1.3 * static_cast<double>(i) + phase);
@@ -18,13 +18,13 @@ std::vector<double> wave(std::size_t count, double phase) {
   return values;
 }
 
-struct Scene {
+struct HyperScene {
   std::size_t n, width, tokens;
-  std::vector<double> streams = wave(tokens * n * width, 0.1);
-  std::vector<double> fn = wave((2 + n) * n * n * width, 0.2);
-  std::vector<double> base = wave((2 + n) * n, 0.3);
-  std::vector<double> scale = wave(3, 0.4);
-  std::vector<double> sub = wave(tokens * width, 0.5);
+  std::vector<double> streams = hyper_wave(tokens * n * width, 0.1);
+  std::vector<double> fn = hyper_wave((2 + n) * n * n * width, 0.2);
+  std::vector<double> base = hyper_wave((2 + n) * n, 0.3);
+  std::vector<double> scale = hyper_wave(3, 0.4);
+  std::vector<double> sub = hyper_wave(tokens * width, 0.5);
   std::vector<double> y = std::vector<double>(tokens * width);
   std::vector<double> post = std::vector<double>(tokens * n);
   std::vector<double> comb = std::vector<double>(tokens * n * n);
@@ -69,7 +69,7 @@ void expect_near(std::span<const double> found, const std::vector<double>& expec
 TEST(HyperConnectionCpuTest, EqualsTheOracle) {
   for (const std::size_t n : {1U, 2U, 4U}) {
     for (const std::size_t width : {1U, 7U, 32U}) {
-      Scene scene{n, width, 3};
+      HyperScene scene{n, width, 3};
       hc_pre_cpu(scene.args(false));
       scene.post_step(false);
       for (std::size_t t = 0; t < 3; ++t) {
@@ -92,13 +92,13 @@ TEST(HyperConnectionCpuTest, EqualsTheOracle) {
 }
 
 TEST(HyperConnectionCpuTest, StoredOutputsAreBf16AndTokensIndependent) {
-  Scene scene{4, 16, 5};
+  HyperScene scene{4, 16, 5};
   hc_pre_cpu(scene.args(true));
   scene.post_step(true);
   for (const double value : scene.out) {
     EXPECT_EQ(value, numerics::round_to_bf16(value));
   }
-  Scene alone{4, 16, 1};
+  HyperScene alone{4, 16, 1};
   alone.streams.assign(scene.streams.begin() + 4 * 64, scene.streams.end());
   hc_pre_cpu(alone.args(true));
   EXPECT_EQ(alone.y, std::vector<double>(scene.y.end() - 16, scene.y.end()));

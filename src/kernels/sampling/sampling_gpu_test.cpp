@@ -295,16 +295,16 @@ TEST_F(SamplingGpu, MillionDrawsFollowTheLaw) {
       {.seed = 1},
       {.temperature = 1.5F, .top_k = 6, .top_p = 0.9F, .min_p = 0.1F, .seed = 7},
       {.top_p = 0.7F, .seed = 5}};
-  constexpr int kRows = 50'000;
+  constexpr int kDrawRows = 50'000;
   for (const SamplingParams& kind : kinds) {
     std::vector<double> seen(logits.size());
     for (int round = 0; round < 20; ++round) {
       SamplingCase c(8);
-      for (int i = 0; i < kRows; ++i) {
+      for (int i = 0; i < kDrawRows; ++i) {
         SamplingCase::HostRow row;
         row.logits = logits;
         row.params = kind;
-        row.params.position = round * kRows + i;
+        row.params.position = round * kDrawRows + i;
         c.add(std::move(row));
       }
       c.run(sm90(2), stream());
@@ -316,7 +316,7 @@ TEST_F(SamplingGpu, MillionDrawsFollowTheLaw) {
     double statistic = 0.0;
     int freedom = -1;
     for (size_t i = 0; i < logits.size(); ++i) {
-      const double want = oracle.law[i] * kRows * 20;
+      const double want = oracle.law[i] * kDrawRows * 20;
       if (want == 0.0) {
         EXPECT_EQ(seen[i], 0) << "token " << i;
         continue;

@@ -11,13 +11,13 @@
 namespace baleen::kernels {
 namespace {
 
-struct Scene {
+struct AttentionScene {
   std::size_t heads, width;
   std::vector<double> q, values, sink;
   std::vector<const double*> rows;
   std::vector<std::span<const double>> spans;
 
-  Scene(std::size_t num_heads, std::size_t head_width, std::size_t num_rows)
+  AttentionScene(std::size_t num_heads, std::size_t head_width, std::size_t num_rows)
       : heads(num_heads), width(head_width) {
     const auto bf16 = [](double x) { return numerics::round_to_bf16(x); };
     for (std::size_t i = 0; i < heads * width; ++i) {
@@ -53,7 +53,7 @@ struct Scene {
 TEST(SparseAttentionCpuTest, AgainstTheOracle) {
   for (const std::size_t num_rows : {1U, 2U, 63U, 64U, 65U, 131U}) {
     for (const std::size_t width : {1U, 8U, 20U}) {
-      const Scene scene(3, width, num_rows);
+      const AttentionScene scene(3, width, num_rows);
       const std::vector<double> exact = scene.run(false);
       const std::vector<double> rounded = scene.run(true);
       for (std::size_t h = 0; h < scene.heads; ++h) {
@@ -74,12 +74,12 @@ TEST(SparseAttentionCpuTest, AgainstTheOracle) {
 }
 
 TEST(SparseAttentionCpuTest, NoRowsAbort) {
-  const Scene scene(1, 4, 0);
+  const AttentionScene scene(1, 4, 0);
   EXPECT_DEATH(scene.run(false), "own row");
 }
 
 TEST(SparseAttentionOracleTest, OutcomeAgreesWithTheListOracle) {
-  const Scene scene(3, 20, 70);
+  const AttentionScene scene(3, 20, 70);
   for (std::size_t h = 0; h < scene.heads; ++h) {
     const auto q = std::span(scene.q).subspan(h * scene.width, scene.width);
     const auto expected = sparse_attention_oracle(q, scene.spans, scene.sink[h], false);
