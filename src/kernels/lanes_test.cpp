@@ -45,5 +45,40 @@ TEST(LanesTest, ARowDoesNotDependOnItsNeighbours) {
   }
 }
 
+template <class T>
+void expect_listed_rows(int64_t rows, int64_t cols) {
+  // Every second row of a larger array, last row first.
+  const auto all = wave<T>(static_cast<std::size_t>(2 * rows * cols), 0.3);
+  const auto x = wave<T>(static_cast<std::size_t>(cols), 0.8);
+  const auto weights = wave<T>(static_cast<std::size_t>(rows), 0.6);
+  std::vector<const T*> listed;
+  for (int64_t r = rows - 1; r >= 0; --r) {
+    listed.push_back(all.data() + 2 * r * cols);
+  }
+  std::vector<T> y(static_cast<std::size_t>(rows));
+  multiply_listed_rows(listed.data(), x.data(), y.data(), rows, cols);
+  std::vector<T> sum(static_cast<std::size_t>(cols), T(-7));
+  sum_listed_rows(listed.data(), weights.data(), sum.data(), rows, cols);
+  for (std::size_t r = 0; r < listed.size(); ++r) {
+    EXPECT_EQ(y[r], dot8(listed[r], x.data(), cols)) << r << " of " << rows << " x " << cols;
+  }
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    T expected = 0;
+    for (std::size_t r = 0; r < listed.size(); ++r) {
+      expected += weights[r] * listed[r][i];
+    }
+    EXPECT_EQ(sum[i], expected) << i << " of " << rows << " x " << cols;
+  }
+}
+
+TEST(LanesTest, RowsOfAListAreMultipliedAndSummedInListOrder) {
+  for (const int64_t rows : {0, 1, 3, 4, 5, 8, 9}) {
+    for (const int64_t cols : {0, 1, 8, 15, 16, 17, 33, 100}) {
+      expect_listed_rows<float>(rows, cols);
+      expect_listed_rows<double>(rows, cols);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace baleen::kernels

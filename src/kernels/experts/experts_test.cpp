@@ -42,7 +42,7 @@ struct Scene {
             .width = kWidth,
             .hidden = kHidden,
             .num_experts = kExperts,
-            .limit = std::numeric_limits<double>::infinity()};
+            .options = {.limit = std::numeric_limits<double>::infinity()}};
   }
   std::vector<double> expected(std::size_t expert,
                                double weight,
@@ -64,10 +64,8 @@ TEST(ExpertsCpuTest, AscendingExpertsWithEveryRoundingPoint) {
       const std::vector<int64_t> experts{3, 0, 2};
       const std::vector<double> weights{0.5, 1.25, 0.75};
       ExpertsArgs<double> args = scene.args(experts, weights);
-      args.limit = 0.7;
-      args.weight_before_w2 = before;
-      args.quantised = rounded;
-      args.rounded = rounded;
+      args.options = {
+          .limit = 0.7, .weight_before_w2 = before, .quantised = rounded, .rounded = rounded};
       experts_cpu(args);
       const ExpertOracleOptions options{.limit = 0.7,
                                         .weight_before_w2 = before,
@@ -105,6 +103,96 @@ TEST(ExpertsCpuTest, RepeatedExpertsAndNoSlots) {
   }
   experts_cpu(scene.args({}, {}));
   EXPECT_EQ(scene.y, std::vector<double>(Scene::kWidth, 0.0));
+}
+
+/// Rows of several tokens through one expert at a time, summed afterwards.
+std::vector<double> by_expert(const Scene& scene,
+                              const std::vector<double>& x,
+                              const std::vector<int64_t>& experts,
+                              const std::vector<double>& weights,
+                              const ExpertOptions& options) {
+  constexpr std::size_t kArea = Scene::kHidden * Scene::kWidth;
+  const std::size_t tokens = x.size() / Scene::kWidth;
+  const std::size_t slots = experts.size() / tokens;
+  std::vector<double> parts(experts.size() * Scene::kWidth);
+  for (std::size_t e = 0; e < Scene::kExperts; ++e) {
+    std::vector<double> rows;
+    std::vector<double> row_weights;
+    std::vector<std::size_t> pairs;
+    for (std::size_t pair = 0; pair < experts.size(); ++pair) {
+      if (experts[pair] == static_cast<int64_t>(e)) {
+        const auto begin = x.begin() + static_cast<std::ptrdiff_t>(pair / slots * Scene::kWidth);
+        rows.insert(rows.end(), begin, begin + Scene::kWidth);
+        row_weights.push_back(weights[pair]);
+        pairs.push_back(pair);
+      }
+    }
+    std::vector<double> out(rows.size());
+    std::vector<double> scratch(2 * pairs.size() * Scene::kHidden);
+    expert_rows_cpu<double>({.x = rows.data(),
+                             .w1 = scene.w1.data() + e * kArea,
+                             .w3 = scene.w3.data() + e * kArea,
+                             .w2 = scene.w2.data() + e * kArea,
+                             .weights = row_weights.data(),
+                             .y = out.data(),
+                             .scratch = scratch.data(),
+                             .rows = static_cast<int64_t>(pairs.size()),
+                             .width = Scene::kWidth,
+                             .hidden = Scene::kHidden,
+                             .options = options});
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      const auto begin = out.begin() + static_cast<std::ptrdiff_t>(i * Scene::kWidth);
+      std::copy(begin,
+                begin + Scene::kWidth,
+                parts.begin() + static_cast<std::ptrdiff_t>(pairs[i] * Scene::kWidth));
+    }
+  }
+  std::vector<double> y(x.size());
+  for (std::size_t token = 0; token < tokens; ++token) {
+    std::vector<const double*> of_token;
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      of_token.push_back(parts.data() + (token * slots + slot) * Scene::kWidth);
+    }
+    sum_slots_cpu(of_token.data(),
+                  experts.data() + token * slots,
+                  static_cast<int64_t>(slots),
+                  int64_t{Scene::kExperts},
+                  int64_t{Scene::kWidth},
+                  y.data() + token * Scene::kWidth);
+  }
+  return y;
+}
+
+TEST(ExpertsCpuTest, TokensTogetherGiveTheBitsOfEachAlone) {
+  Scene scene;
+  constexpr std::size_t kTokens = 9;
+  std::vector<double> x = wave(kTokens * Scene::kWidth, 0.9);
+  numerics::simulate_s8(std::span<double>(x), static_cast<int64_t>(Scene::kWidth));
+  std::vector<int64_t> experts;
+  std::vector<double> weights;
+  for (std::size_t pair = 0; pair < kTokens * 3; ++pair) {
+    experts.push_back(static_cast<int64_t>((pair * 7 + pair / 5) % Scene::kExperts));
+    weights.push_back(0.1 * static_cast<double>(pair % 11 + 1));
+  }
+  for (const bool before : {true, false}) {
+    for (const bool rounded : {true, false}) {
+      const ExpertOptions options{
+          .limit = 0.7, .weight_before_w2 = before, .quantised = rounded, .rounded = rounded};
+      const auto together = by_expert(scene, x, experts, weights, options);
+      for (std::size_t token = 0; token < kTokens; ++token) {
+        const auto begin = static_cast<std::ptrdiff_t>(token * 3);
+        const std::vector<int64_t> ids(experts.begin() + begin, experts.begin() + begin + 3);
+        const std::vector<double> routes(weights.begin() + begin, weights.begin() + begin + 3);
+        ExpertsArgs<double> args = scene.args(ids, routes);
+        args.x = x.data() + token * Scene::kWidth;
+        args.options = options;
+        experts_cpu(args);
+        for (std::size_t i = 0; i < Scene::kWidth; ++i) {
+          ASSERT_EQ(together[token * Scene::kWidth + i], scene.y[i]) << token << " " << i;
+        }
+      }
+    }
+  }
 }
 
 TEST(ExpertsCpuTest, UnknownExpertAborts) {

@@ -23,4 +23,10 @@ struct RmsNormArgs {
 template <class T>
 void rms_norm_cpu(const RmsNormArgs<T>& args);
 
+/// Without weight, and with every step of the formula rounded to bf16: the squares, their mean
+/// (summed unrounded), its sum with eps, the reciprocal root and the product. `rounded` is not
+/// read.
+template <class T>
+void rms_norm_stepwise_cpu(const RmsNormArgs<T>& args);
+
 }  // namespace baleen::kernels

@@ -87,5 +87,21 @@ TEST(RmsNormCpuTest, RoundsTheProductWithTheWeightOnce) {
   }
 }
 
+TEST(RmsNormCpuTest, StepwiseRoundsEveryStep) {
+  const std::vector<double> x = wave(24, 1.1, 3.0);
+  std::vector<double> y(24);
+  rms_norm_stepwise_cpu<double>(
+      {.x = x.data(), .y = y.data(), .rows = 1, .width = 24, .eps = kEps});
+  const auto round = [](double v) { return numerics::round_to_bf16(v); };
+  double sum = 0.0;  // 24 bf16 values add up exactly in double
+  for (const double value : x) {
+    sum += round(round(value) * round(value));
+  }
+  const double rho = round(1.0 / std::sqrt(round(round(sum / 24.0) + kEps)));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(y[i], round(round(x[i]) * rho)) << i;
+  }
+}
+
 }  // namespace
 }  // namespace baleen::kernels

@@ -81,7 +81,9 @@ SampledToken sample_token(std::span<const float> logits,
                           SamplingWorkspace& workspace,
                           std::vector<ScoredToken>* top);
 
-/// Log-softmax of plain logits at `id`, double accumulation in order of id.
-float plain_logprob(std::span<const float> logits, int32_t id);
+/// Log-softmax of plain logits at `id`, double accumulation in order of id, as sample_token has it
+/// at temperature 1. For float and double logits.
+template <class T>
+T plain_logprob(std::span<const T> logits, int32_t id);
 
 }  // namespace baleen::kernels

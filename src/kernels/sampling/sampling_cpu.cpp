@@ -225,14 +225,19 @@ SampledToken sample_token(std::span<const float> logits,
   return token;
 }
 
-float plain_logprob(std::span<const float> logits, int32_t id) {
+template <class T>
+T plain_logprob(std::span<const T> logits, int32_t id) {
   BALEEN_CHECK(id >= 0 && static_cast<size_t>(id) < logits.size(), "id={}", id);
   const double largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0.0;
-  for (const float logit : logits) {
-    sum += std::exp(double{logit} - largest);
+  for (const T logit : logits) {
+    sum += std::exp(static_cast<double>(logit) - largest);
   }
-  return static_cast<float>(logits[static_cast<size_t>(id)] - largest - std::log(sum));
+  const auto chosen = static_cast<double>(logits[static_cast<size_t>(id)]);
+  return static_cast<T>(chosen - largest - std::log(sum));
 }
+
+template float plain_logprob(std::span<const float>, int32_t);
+template double plain_logprob(std::span<const double>, int32_t);
 
 }  // namespace baleen::kernels

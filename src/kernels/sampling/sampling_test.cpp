@@ -346,7 +346,7 @@ TEST(SamplingTest, PlainLogprobEqualsLogSoftmax) {
   const std::vector<float> logits = random_logits(random, 333, 4.0F, false);
   const SamplingOracle oracle = sampling_oracle(logits, {}, {});
   for (int32_t id = 0; id < 333; ++id) {
-    EXPECT_NEAR(plain_logprob(logits, id), oracle.logprobs[static_cast<size_t>(id)], 2e-6);
+    EXPECT_NEAR(plain_logprob<float>(logits, id), oracle.logprobs[static_cast<size_t>(id)], 2e-6);
   }
 }
 

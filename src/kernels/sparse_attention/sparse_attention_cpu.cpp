@@ -16,9 +16,10 @@ void sparse_attention_cpu(const SparseAttentionArgs<T>& args) {
   T* weights = args.weights;
   for (int64_t h = 0; h < args.heads; ++h) {
     const T* q = args.q + h * args.width;
+    multiply_listed_rows(args.rows, q, weights, args.num_rows, args.width);
     T maximum = 0;
     for (int64_t s = 0; s < args.num_rows; ++s) {
-      weights[s] = dot8(q, args.rows[s], args.width) * scale;
+      weights[s] *= scale;
       maximum = s == 0 ? weights[s] : std::max(maximum, weights[s]);
     }
     T denominator = 0;
@@ -29,14 +30,7 @@ void sparse_attention_cpu(const SparseAttentionArgs<T>& args) {
     }
     denominator += std::exp(args.sink[h] - maximum);
     T* o = args.o + h * args.width;
-    std::fill(o, o + args.width, T(0));
-    for (int64_t s = 0; s < args.num_rows; ++s) {
-      const T* row = args.rows[s];
-      const T weight = weights[s];
-      for (int64_t i = 0; i < args.width; ++i) {
-        o[i] += weight * row[i];
-      }
-    }
+    sum_listed_rows(args.rows, weights, o, args.num_rows, args.width);
     for (int64_t i = 0; i < args.width; ++i) {
       o[i] /= denominator;
       o[i] = args.rounded ? numerics::round_to_bf16(o[i]) : o[i];
