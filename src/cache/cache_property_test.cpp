@@ -10,17 +10,12 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "base/test_share.h"
 #include "cache/cache_story.h"
 #include "cache/cache_test_options.h"
 
 namespace baleen::cache {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kShare = 20;  // instrumented builds tell one story of so many
-#else
-constexpr int kShare = 1;
-#endif
 
 struct Seen {
   CacheStats sum;
@@ -54,7 +49,7 @@ Seen tell_stories(const WorkloadOptions& options, int num_stories, int num_event
   Seen seen;
   rc::detail::TestParams params;
   params.seed = seed;
-  params.maxSuccess = std::max(1, num_stories / kShare);
+  params.maxSuccess = std::max(1, num_stories / kTestShare);
   rc::detail::TestMetadata metadata;
   metadata.id = "CacheProperty";
   const auto event = rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint32_t>(0, 0xFFFFFFFFU));
@@ -88,7 +83,7 @@ Seen tell_stories(const WorkloadOptions& options, int num_stories, int num_event
 TEST(CachePropertyTest, RandomStoriesOnSmallPagesReadWhatColdRunsWrote) {
   const Seen seen = tell_stories(small_size(), 900, 1000, 1);
   // The stories were about what they should be about.
-  EXPECT_GE(seen.events * kShare, 900'000);
+  EXPECT_GE(seen.events * kTestShare, 900'000);
   EXPECT_GT(seen.sum.hits_live, 100);
   EXPECT_GT(seen.sum.hits_point, 100);
   EXPECT_GT(seen.sum.admissions_refused, 10);
