@@ -1,6 +1,6 @@
 #pragma once
-// How much of a random test an instrumented build runs: its code is ten times slower, and what it looks for,
-// a bad access or a race, shows in the first rounds.
+// How much of a random test an instrumented build runs: its code is ten times slower, and what it
+// looks for, a bad access or a race, shows in the first rounds.
 
 namespace baleen {
 
