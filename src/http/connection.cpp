@@ -317,7 +317,8 @@ class TcpConnection final : public Connection,
       Response response = host_.error_page(
           wrong_method ? 405 : 404,
           wrong_method ? "method " + request.method + " is not allowed on " + request.path
-                       : "no such path: " + request.path);
+                       : "no such path: " + request.path,
+          request.path);
       std::string allowed;
       for (const std::string& method : match.allowed_methods) {
         allowed += (allowed.empty() ? "" : ", ") + method;
@@ -341,19 +342,30 @@ class TcpConnection final : public Connection,
     });
   }
 
+  /// The path of the request as it was sent; empty before its header is there.
+  std::string_view target_path() const {
+    if (!parser_ || !parser_->is_header_done()) {
+      return {};
+    }
+    const auto target = parser_->get().target();
+    return std::string_view(target.data(), target.size()).substr(0, target.find('?'));
+  }
+
   /// A body is read as it came: a coding that would have to be undone first is refused.
   std::optional<Response> refuse_coding(const Request& request) const {
     const std::string* content = request.headers.find("Content-Encoding");
     if (content != nullptr && !boost::beast::iequals(*content, "identity")) {
       Response response = host_.error_page(
-          415, "Content-Encoding " + *content + " is not supported; send the body as it is");
+          415,
+          "Content-Encoding " + *content + " is not supported; send the body as it is",
+          request.path);
       response.headers.add("Accept-Encoding", "identity");
       return response;
     }
     const std::string* transfer = request.headers.find("Transfer-Encoding");
     if (transfer != nullptr && !boost::beast::iequals(*transfer, "chunked")) {
-      return host_.error_page(501,
-                              "Transfer-Encoding " + *transfer + " is not supported, only chunked");
+      return host_.error_page(
+          501, "Transfer-Encoding " + *transfer + " is not supported, only chunked", request.path);
     }
     return std::nullopt;
   }
@@ -374,7 +386,7 @@ class TcpConnection final : public Connection,
     Exchange::Output output = exchange_->take();
     if (output.response) {
       write_response(output.response->status == Exchange::kUnanswered
-                         ? host_.error_page(500, "internal error")
+                         ? host_.error_page(500, "internal error", target_path())
                          : std::move(*output.response));
     } else if (output.events_header) {
       pending_ = std::move(output);
@@ -509,7 +521,7 @@ class TcpConnection final : public Connection,
       route_ = "other";
     }
     report(status);
-    write_response(host_.error_page(status, message));
+    write_response(host_.error_page(status, message, target_path()));
   }
   /// Lets the client read the answer before the connection goes: closing with unread input would
   /// reset the connection under it.
@@ -588,8 +600,10 @@ class TcpConnection final : public Connection,
 
 }  // namespace
 
-Response ConnectionHost::error_page(int status, const std::string& message) const {
-  return hooks().error_page ? hooks().error_page(status, message)
+Response ConnectionHost::error_page(int status,
+                                    const std::string& message,
+                                    std::string_view path) const {
+  return hooks().error_page ? hooks().error_page(status, message, path)
                             : Response::text(status, message + "\n");
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <boost/asio/ip/tcp.hpp>
 
@@ -30,7 +31,7 @@ class ConnectionHost {
   virtual void run(std::function<void()> task) = 0;
   /// Last call of a connection.
   virtual void closed(const Connection& connection) = 0;
-  Response error_page(int status, const std::string& message) const;
+  Response error_page(int status, const std::string& message, std::string_view path) const;
 };
 
 /// All functions may be called from any thread and take effect on the connection's strand.

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "http/message.h"
 
@@ -40,7 +41,8 @@ struct ServerConfig {
 /// What the owner wants to shape or to know. All may be empty; called from server threads.
 struct ServerHooks {
   /// Body of an error the server itself answers: 400, 404, 405, 408, 413, 415, 431, 500, 501, 503.
-  std::function<Response(int status, const std::string& message)> error_page;
+  /// `path`: of the request, empty where its header did not arrive.
+  std::function<Response(int status, const std::string& message, std::string_view path)> error_page;
   std::function<void(const std::string& method, const std::string& route)> on_request;
   /// `status` 499: the client left before the answer was complete.
   std::function<void(const std::string& route, int status, std::chrono::nanoseconds took)>

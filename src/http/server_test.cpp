@@ -89,7 +89,7 @@ TEST_F(ServerTest, AnswersSeveralRequestsOnOneConnection) {
 }
 
 TEST_F(ServerTest, UnknownPathAndWrongMethodUseTheErrorPage) {
-  hooks.error_page = [](int status, const std::string& message) {
+  hooks.error_page = [](int status, const std::string& message, std::string_view) {
     return Response::json(status, "{\"m\": \"" + message + "\"}");
   };
   Client client(start().url(), {});

@@ -35,18 +35,35 @@ Status check_key(const http::Headers& headers, const std::string& key) {
   if (key.empty()) {
     return {};
   }
-  const std::string* header = headers.find("Authorization");
-  if (header == nullptr) {
+  const std::string* bearer = headers.find("Authorization");
+  const std::string* plain = headers.find("x-api-key");
+  if (bearer == nullptr && plain == nullptr) {
     return {StatusCode::kUnauthenticated,
             "an API key is needed: send the header \"Authorization: Bearer KEY\"",
             {},
             "missing_api_key"};
   }
-  if (!has_scheme(*header) ||
-      !equal_in_constant_time(std::string_view(*header).substr(kScheme.size()), key)) {
+  // Clients of one dialect may send both, one of them made up.
+  const bool bearer_fits =
+      bearer != nullptr && has_scheme(*bearer) &&
+      equal_in_constant_time(std::string_view(*bearer).substr(kScheme.size()), key);
+  if (!bearer_fits && (plain == nullptr || !equal_in_constant_time(*plain, key))) {
     return {StatusCode::kUnauthenticated, "the API key is wrong", {}, "invalid_api_key"};
   }
   return {};
+}
+
+Status check_admin_key(const http::Headers& headers,
+                       const std::string& key,
+                       const std::string& admin_key) {
+  if (admin_key.empty()) {
+    return check_key(headers, key);
+  }
+  Status status = check_key(headers, admin_key);
+  if (!status.ok() && !key.empty() && check_key(headers, key).ok()) {
+    return {StatusCode::kPermissionDenied, "this path needs the admin API key", {}, {}};
+  }
+  return status;
 }
 
 }  // namespace baleen::server

@@ -60,7 +60,7 @@ TEST(ApiErrorTest, GivesStatusTypeAndFields) {
 }
 
 TEST(ApiErrorTest, EmptyFieldsAreNull) {
-  const boost::json::value body = boost::json::parse(http_error_page(405, "no").body);
+  const boost::json::value body = boost::json::parse(http_error_page(405, "no", "/x").body);
   EXPECT_TRUE(body.at("error").at("param").is_null());
   EXPECT_TRUE(body.at("error").at("code").is_null());
   EXPECT_EQ(body.at("error").at("type").as_string(), "invalid_request_error");

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/messages/messages_answer.h"
+#include "server/native/native_answer.h"
 #include "server/streamed_answer.h"
 #include "server/whole_answer.h"
 
@@ -51,7 +53,17 @@ void Answer::fail(const Status& status) {
 }
 
 std::shared_ptr<Answer> make_answer(AnswerTask task, http::ResponseWriter writer) {
-  if (task.options.stream) {
+  const bool stream = task.options.stream;
+  if (task.options.form == AnswerForm::kMessages) {
+    if (stream) {
+      return std::make_shared<MessagesStream>(std::move(task), std::move(writer));
+    }
+    return std::make_shared<MessagesAnswer>(std::move(task), std::move(writer));
+  }
+  if (task.options.form == AnswerForm::kNative) {
+    return std::make_shared<NativeAnswer>(std::move(task), std::move(writer));
+  }
+  if (stream) {
     return std::make_shared<StreamedAnswer>(std::move(task), std::move(writer));
   }
   return std::make_shared<WholeAnswer>(std::move(task), std::move(writer));

@@ -28,6 +28,7 @@ struct AnswerTask {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   size_t num_choices = 0;
   std::function<void()> abort_all;  // ends the other choices when one fails; once, any thread
+  std::shared_ptr<const void> held = nullptr;  // lives as long as the answer
 };
 
 /// Orders the calls of several threads: one at a time, none after the answer has ended.

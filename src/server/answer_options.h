@@ -4,26 +4,47 @@
 //   AnswerOptions options;
 //   options.form = AnswerForm::kCompletion;
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace baleen::server {
 
-enum class AnswerForm : uint8_t { kChat, kCompletion };
+enum class AnswerForm : uint8_t { kChat, kCompletion, kMessages, kNative };
+
+/// What /generate adds, per choice.
+struct NativeChoice {
+  std::string id;  // the client's rid, or ours
+  int64_t num_prompt_tokens = 0;
+  int32_t first_prompt_id = -1;  // the token that has no log-prob
+  int64_t logprob_start = -1;    // first prompt token whose log-prob is shown; -1: none
+  bool logprobs = false;
+  bool top_logprobs = false;
+};
+struct NativeOptions {
+  bool is_list = false;           // the answer is a list, one object per choice
+  bool text_in_logprobs = false;  // tokens of log-probs with their text
+  std::string weight_version;
+  std::chrono::steady_clock::time_point arrived;
+  std::vector<NativeChoice> choices;
+};
 
 struct AnswerOptions {
   AnswerForm form = AnswerForm::kChat;
-  std::string id;       // chatcmpl-... or cmpl-...
+  std::string id;       // chatcmpl-..., cmpl-..., msg_...
   int64_t created = 0;  // seconds since 1970
   std::string model;
   bool stream = false;
   bool include_usage = false;     // a chunk with the usage at the end of the stream
   bool continuous_usage = false;  // the usage so far on every chunk
   bool logprobs = false;
-  bool separate_reasoning = true;  // false: reasoning and </think> are part of content
-  bool stream_reasoning = true;    // false: reasoning is sent in one piece
-  bool hides_end_token = true;     // the end or stop token is no part of the text
-  int64_t prompt_tokens = 0;       // of all prompts, each counted once
+  bool separate_reasoning = true;               // false: reasoning and </think> are part of content
+  bool stream_reasoning = true;                 // false: reasoning is sent in one piece
+  bool hides_end_token = true;                  // the end or stop token is no part of the text
+  int64_t prompt_tokens = 0;                    // of all prompts, each counted once
+  std::shared_ptr<const NativeOptions> native;  // of kNative
 };
 
 }  // namespace baleen::server

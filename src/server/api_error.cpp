@@ -34,10 +34,30 @@ const char* error_type(int http_status) {
   }
 }
 
+const char* anthropic_error_type(int http_status) {
+  switch (http_status) {
+    case 408:
+      return "timeout_error";
+    case 500:
+    case 501:
+      return "api_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return error_type(http_status);  // the others have the same names
+  }
+}
+
 std::string body_of(int http_status,
                     const std::string& message,
                     const std::string& param,
-                    const std::string& code) {
+                    const std::string& code,
+                    ErrorForm form) {
+  if (form == ErrorForm::kAnthropic) {
+    const json::object error{{"type", anthropic_error_type(http_status)},
+                             {"message", shortened(message, kMaxMessageBytes)}};
+    return json::serialize(json::object{{"type", "error"}, {"error", error}});
+  }
   const auto or_null = [](const std::string& text) {
     return text.empty() ? json::value(nullptr) : json::value(text);
   };
@@ -75,12 +95,17 @@ int http_status_of(StatusCode code) {
   return 500;
 }
 
-std::string error_body(const Status& status) {
-  return body_of(http_status_of(status.code), status.message, status.param, status.api_code);
+ErrorForm error_form_of(std::string_view path) {
+  return path.starts_with("/v1/messages") ? ErrorForm::kAnthropic : ErrorForm::kOpenAi;
 }
 
-http::Response error_response(const Status& status) {
-  http::Response response = http::Response::json(http_status_of(status.code), error_body(status));
+std::string error_body(const Status& status, ErrorForm form) {
+  return body_of(http_status_of(status.code), status.message, status.param, status.api_code, form);
+}
+
+http::Response error_response(const Status& status, ErrorForm form) {
+  http::Response response =
+      http::Response::json(http_status_of(status.code), error_body(status, form));
   if (response.status == 429 || response.status == 503) {
     response.headers.add("Retry-After", kRetryAfterSeconds);
   }
@@ -90,8 +115,9 @@ http::Response error_response(const Status& status) {
   return response;
 }
 
-http::Response http_error_page(int http_status, const std::string& message) {
-  return http::Response::json(http_status, body_of(http_status, message, {}, {}));
+http::Response http_error_page(int http_status, const std::string& message, std::string_view path) {
+  return http::Response::json(http_status,
+                              body_of(http_status, message, {}, {}, error_form_of(path)));
 }
 
 }  // namespace baleen::server

@@ -29,6 +29,8 @@ struct ApiRequest {
   const char* prompt_field = "prompt";
   bool prompt_is_list = false;  // of prompts, as opposed to one
   const char* max_tokens_field = "max_tokens";
+  const char* min_tokens_field = "min_tokens";
+  const char* field_prefix = "";  // of the other sampling fields
 };
 
 /// What readers need to know of the server.
@@ -40,9 +42,23 @@ struct RequestContext {
   int64_t created = 0;    // now, in seconds since 1970
 };
 
-/// Fills request.choices with n samples of every prompt and the answer's common fields.
+/// Fills what every answer has: its id, time, model and how it is sent.
+void begin_answer(const GenerationFields& common,
+                  const RequestContext& context,
+                  ApiRequest& request);
+
+/// Adds n samples of a prompt to request.choices.
 /// `max_tokens`: as asked for; refused with context_length_exceeded when prompt and answer together
 /// do not fit. None: `default_max_tokens`, bounded by the context.
+Status add_prompt(const GenerationFields& common,
+                  std::vector<int32_t> prompt,
+                  const std::string& prompt_path,
+                  std::optional<int64_t> max_tokens,
+                  int64_t default_max_tokens,
+                  const RequestContext& context,
+                  ApiRequest& request);
+
+/// Both, for one or several prompts that share all fields.
 Status expand_choices(GenerationFields common,
                       std::vector<std::vector<int32_t>> prompts,
                       std::optional<int64_t> max_tokens,

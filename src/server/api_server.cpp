@@ -1,5 +1,6 @@
 #include "server/api_server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <ctime>
 #include <functional>
@@ -14,10 +15,15 @@
 #include "server/api_error.h"
 #include "server/chat_completion_request.h"
 #include "server/completion_request.h"
+#include "server/field_reader.h"
 #include "server/generation_service.h"
 #include "server/http_metrics.h"
 #include "server/json_input.h"
-#include "text/thinking.h"
+#include "server/messages/messages_request.h"
+#include "server/native/native_request.h"
+#include "server/operations/health_probe.h"
+#include "server/operations/server_facts.h"
+#include "server/text_tools.h"
 #include "text/tokenizer.h"
 
 namespace baleen::server {
@@ -25,6 +31,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kFlushTimeout{5'000};  // for answers that wait in a socket
 
+constexpr const char* kHealthy = R"({"status": "ok"})";
+using Answerer = Result<json::object> (*)(const json::object& body, const RequestContext& context);
 using Reader = Result<ApiRequest> (*)(const json::object& body, const RequestContext& context);
 
 int64_t unix_seconds() {
@@ -45,6 +53,7 @@ class ApiServer::State {
         registry_(registry),
         http_metrics_(registry),
         service_(engine, tokenizer_),
+        probe_(engine, std::max(tokenizer_->bos_id(), 0), config_.health_timeout),
         created_(unix_seconds()) {
     config_.validate();
     http::ServerHooks hooks;
@@ -86,18 +95,48 @@ class ApiServer::State {
       page.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
       writer.respond(std::move(page));
     });
-    add_guarded(router, "GET", "/v1/models", [this](http::Request&&, http::ResponseWriter writer) {
-      const json::object list{{"object", "list"}, {"data", json::array{model_card()}}};
-      writer.respond(http::Response::json(200, json::serialize(list)));
+    router.add("GET", "/health_generate", [this](http::Request&&, http::ResponseWriter writer) {
+      auto shared = std::make_shared<http::ResponseWriter>(std::move(writer));
+      probe_.ask([shared](const Status& status) {
+        shared->respond(status.ok() ? http::Response::json(200, kHealthy) : error_response(status));
+      });
+    });
+    router.add("GET", "/ping", [this](http::Request&&, http::ResponseWriter writer) {
+      writer.respond(health());
+    });
+    add_fact(router, "/v1/models", [this] {
+      return json::object{{"object", "list"}, {"data", json::array{model_card(facts())}}};
     });
     router.add_prefix(
         "GET", "/v1/models/", guarded([this](http::Request&& request, http::ResponseWriter writer) {
           const Status status = check_model(request.path_parameter, config_);
-          writer.respond(status.ok() ? http::Response::json(200, json::serialize(model_card()))
-                                     : error_response(status));
+          writer.respond(status.ok()
+                             ? http::Response::json(200, json::serialize(model_card(facts())))
+                             : error_response(status));
         }));
+    for (const char* path : {"/model_info", "/get_model_info"}) {
+      add_fact(router, path, [this] { return model_info(facts()); });
+    }
+    for (const char* path : {"/server_info", "/get_server_info"}) {
+      add_fact(router, path, [this] { return server_info(facts()); });
+    }
+    add_fact(router, "/get_load", [this] { return json::array{server_load(facts())}; });
+    add_control(
+        router, "/abort_request", [this](const json::object& body) { return abort_request(body); });
+    for (const char* prefix : {"", "/v1"}) {
+      add_answer(router, std::string(prefix) + "/tokenize", tokenize);
+      add_answer(router, std::string(prefix) + "/detokenize", detokenize);
+    }
+    add_answer(router, "/v1/chat/completions/render", render_chat);
+    add_answer(router, "/parse_function_call", parse_function_call);
+    add_answer(router, "/separate_reasoning", separate_reasoning);
+    add_answer(router, "/v1/messages/count_tokens", count_message_tokens);
+    for (const char* method : {"POST", "PUT"}) {
+      add_generation(router, "/generate", read_native_request, method);
+    }
     add_generation(router, "/v1/chat/completions", read_chat_request);
     add_generation(router, "/v1/completions", read_completion_request);
+    add_generation(router, "/v1/messages", read_messages_request);
     return router;
   }
 
@@ -105,7 +144,7 @@ class ApiServer::State {
     return
         [this, handler = std::move(handler)](http::Request&& request, http::ResponseWriter writer) {
           if (const Status status = check_key(request.headers, config_.api_key); !status.ok()) {
-            writer.respond(error_response(status));
+            writer.respond(error_response(status, error_form_of(request.path)));
             return;
           }
           handler(std::move(request), std::move(writer));
@@ -113,23 +152,70 @@ class ApiServer::State {
   }
   void add_guarded(http::Router& router,
                    const char* method,
-                   const char* path,
+                   std::string path,
                    http::Handler handler) {
-    router.add(method, path, guarded(std::move(handler)));
+    router.add(method, std::move(path), guarded(std::move(handler)));
   }
-  void add_generation(http::Router& router, const char* path, Reader read) {
+  /// GET: what `fact` gives.
+  template <class Fact>
+  void add_fact(http::Router& router, const char* path, Fact fact) {
+    add_guarded(router, "GET", path, [fact](http::Request&&, http::ResponseWriter writer) {
+      writer.respond(http::Response::json(200, json::serialize(fact())));
+    });
+  }
+  /// POST: answered at once from the body.
+  void add_answer(http::Router& router, std::string path, Answerer answer) {
+    add_guarded(router,
+                "POST",
+                std::move(path),
+                [this, answer](http::Request&& request, http::ResponseWriter writer) {
+                  const Result<json::object> body = read_body(request.body, answer);
+                  writer.respond(body.ok()
+                                     ? http::Response::json(200, json::serialize(*body))
+                                     : error_response(body.status(), error_form_of(request.path)));
+                });
+  }
+  /// POST for those who run the server; an empty body is an empty object.
+  template <class Control>
+  void add_control(http::Router& router, const char* path, Control control) {
+    router.add("POST", path, [this, control](http::Request&& request, http::ResponseWriter writer) {
+      Status status = check_admin_key(request.headers, config_.api_key, config_.admin_api_key);
+      json::object body;
+      if (status.ok() && !request.body.empty()) {
+        Result<json::object> parsed = parse_body(request.body);
+        if (parsed.ok()) {
+          body = std::move(parsed).value();
+        }
+        status = parsed.status();
+      }
+      if (!status.ok()) {
+        writer.respond(error_response(status));
+        return;
+      }
+      const Result<json::object> answer = control(body);
+      writer.respond(answer.ok() ? http::Response::json(200, json::serialize(*answer))
+                                 : error_response(answer.status()));
+    });
+  }
+  void add_generation(http::Router& router,
+                      const char* path,
+                      Reader read,
+                      const char* method = "POST") {
     add_guarded(
-        router, "POST", path, [this, read](http::Request&& request, http::ResponseWriter writer) {
-          Result<ApiRequest> parsed = read_request(request.body, read);
+        router, method, path, [this, read](http::Request&& request, http::ResponseWriter writer) {
+          Result<ApiRequest> parsed = read_body(request.body, read);
           if (!parsed.ok()) {
-            writer.respond(error_response(parsed.status()));
+            writer.respond(error_response(parsed.status(), error_form_of(request.path)));
             return;
           }
           service_.answer(std::move(parsed).value(), std::move(writer));
         });
   }
 
-  Result<ApiRequest> read_request(const std::string& text, Reader read) {
+  /// What `read` makes of a request's body.
+  template <class Value>
+  Result<Value> read_body(const std::string& text,
+                          Result<Value> (*read)(const json::object&, const RequestContext&)) {
     if (draining_) {
       return Status{StatusCode::kUnavailable, "the server is shutting down", {}, {}};
     }
@@ -153,22 +239,29 @@ class ApiServer::State {
       text = "starting";
     }
     const bool up = std::string_view(text) == "ok";
-    return up ? http::Response::json(200, R"({"status": "ok"})")
+    return up ? http::Response::json(200, kHealthy)
               : error_response({StatusCode::kUnavailable, text, {}, {}});
   }
 
-  json::object model_card() const {
-    return {{"id", config_.model_name},
-            {"object", "model"},
-            {"created", created_},
-            {"owned_by", "baleen"},
-            {"root", config_.model_path.empty() ? config_.model_name : config_.model_path},
-            {"parent", nullptr},
-            {"max_model_len", service_.max_context()},
-            {"chat_profile", chat_profile_name(config_.chat_profile)},
-            {"default_effort", text::default_effort_name(config_.chat_profile)},
-            {"default_thinking", config_.default_thinking}};
+  /// {"rid": id} or {"abort_all": true}. An id that is not being answered is no fault: it may have
+  /// ended just now.
+  Result<json::object> abort_request(const json::object& body) {
+    Status status;
+    FieldReader fields(body, "", status);
+    const auto id = fields.string("rid");
+    const bool all = fields.boolean("abort_all").value_or(false);
+    fields.finish();
+    if (status.ok() && !id && !all) {
+      fields.fail("rid", "rid or abort_all: true is needed");
+    }
+    if (!status.ok()) {
+      return status;
+    }
+    const size_t count = all ? service_.live().abort_all() : service_.live().abort(*id) ? 1 : 0;
+    return json::object{{"success", true}, {"num_aborted", count}};
   }
+
+  ServerFacts facts() const { return {config_, engine_, service_.max_context(), created_}; }
 
   const ServerConfig config_;
   engine::Engine& engine_;
@@ -176,6 +269,7 @@ class ApiServer::State {
   MetricRegistry& registry_;
   HttpMetrics http_metrics_;
   const GenerationService service_;
+  HealthProbe probe_;
   const int64_t created_;
   std::atomic<bool> draining_{false};
   std::unique_ptr<http::Server> server_;

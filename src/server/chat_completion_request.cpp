@@ -2,65 +2,30 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "engine/request_limits.h"
 #include "server/chat_messages.h"
+#include "server/chat_prompt.h"
 #include "server/echo.h"
-#include "server/json_input.h"
-#include "text/chat_request.h"
-#include "text/tokenizer.h"
+#include "server/thinking_fields.h"
 
 namespace baleen::server {
 namespace {
 
-text::EffortField read_effort(FieldReader& fields) {
-  text::EffortField effort{fields.path_of("reasoning_effort"), {}};
-  const json::value* value = fields.value("reasoning_effort");
-  if (value == nullptr) {
-    return effort;
-  }
-  if (value->is_string()) {
-    effort.value = std::string(value->get_string());
-  } else if (value->is_int64()) {
-    effort.value = value->get_int64();
-  } else if (value->is_double()) {
-    effort.value = value->get_double();
-  } else if (value->is_bool()) {
-    effort.value = value->get_bool();
-  } else {
-    fields.fail("reasoning_effort",
-                fmt::format("must be a string or an integer, is {}", json_kind_name(*value)));
-  }
-  return effort;
-}
-
-struct ThinkingRequest {
-  text::ThinkingFields fields;
-  std::optional<int32_t> budget;
-};
-
-ThinkingRequest read_thinking(FieldReader& fields) {
-  ThinkingRequest request;
-  request.fields.efforts.push_back(read_effort(fields));
-  if (const json::object* thinking = fields.object("thinking")) {
-    FieldReader inner(*thinking, fields.path_of("thinking"), fields.status());
-    inner.require("type");
-    request.fields.thinking_type = inner.string("type");
-    if (const auto budget = inner.integer("budget_tokens", 1, kMaxInt32)) {
-      request.budget = static_cast<int32_t>(*budget);
-    }
-    inner.finish();
-  }
+void read_thinking(FieldReader& fields, Conversation& conversation) {
+  std::vector<text::EffortField>& efforts = conversation.thinking.efforts;
+  efforts.push_back(read_effort(fields, "reasoning_effort"));
+  read_thinking_object(fields, conversation);
   if (const json::object* kwargs = fields.object("chat_template_kwargs")) {
     FieldReader inner(*kwargs, fields.path_of("chat_template_kwargs"), fields.status());
-    request.fields.kwargs_thinking = inner.boolean("thinking");
-    request.fields.kwargs_enable_thinking = inner.boolean("enable_thinking");
-    request.fields.efforts.push_back(read_effort(inner));
+    conversation.thinking.kwargs_thinking = inner.boolean("thinking");
+    conversation.thinking.kwargs_enable_thinking = inner.boolean("enable_thinking");
+    efforts.push_back(read_effort(inner, "reasoning_effort"));
     inner.finish();
   }
-  return request;
 }
 
 void read_response_format(FieldReader& fields) {
@@ -113,7 +78,8 @@ Result<ApiRequest> read_chat_request(const json::object& body, const RequestCont
   const auto max_tokens = read_max_tokens(fields, request);
   read_logprobs(fields, common.request);
   read_response_format(fields);
-  ThinkingRequest thinking = read_thinking(fields);
+  Conversation conversation;
+  read_thinking(fields, conversation);
   request.answer.separate_reasoning = fields.boolean("separate_reasoning").value_or(true);
   request.answer.stream_reasoning = fields.boolean("stream_reasoning").value_or(true);
   fields.only("skip_special_tokens", true);
@@ -122,40 +88,23 @@ Result<ApiRequest> read_chat_request(const json::object& body, const RequestCont
     status = check_model(common.model, context.config);
   }
   RawJson raw(context.body);
-  text::ChatRequest chat;
+  text::ChatRequest& chat = conversation.chat;
   chat.messages = read_messages(fields, raw);
   ToolFields tools = read_tools(fields, raw);
   chat.functions = std::move(tools.functions);
+  conversation.tools = std::move(tools.specs);
   chat.continue_final_message = fields.boolean("continue_final_message").value_or(false);
   fields.finish();
   if (!status.ok()) {
     return status;
   }
-
-  const text::ChatProfile profile = context.config.chat_profile;
-  const Result<text::ThinkingDecision> decision =
-      text::decide_thinking(profile, thinking.fields, context.config.default_thinking);
-  if (!decision.ok()) {
-    return decision.status();
-  }
-  const Result<text::RenderedPrompt> prompt = text::render_request(chat, profile, *decision);
+  Result<std::vector<int32_t>> prompt =
+      prepare_conversation(std::move(conversation), context, common.request);
   if (!prompt.ok()) {
     return prompt.status();
   }
-  text::OutputConfig& output = common.request.output;
-  output.parse_markup = true;
-  output.profile = profile;
-  output.starts_in_reasoning = prompt->starts_in_reasoning;
-  output.tools = std::move(tools.specs);
-  if (prompt->starts_in_reasoning) {
-    common.request.reasoning_budget = thinking.budget;
-  }
-  if (status = expand_choices(std::move(common),
-                              {context.tokenizer->encode(prompt->pieces)},
-                              max_tokens,
-                              kMaxInt32,
-                              context,
-                              request);
+  if (status = expand_choices(
+          std::move(common), {std::move(prompt).value()}, max_tokens, kMaxInt32, context, request);
       !status.ok()) {
     return status;
   }

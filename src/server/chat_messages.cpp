@@ -152,14 +152,6 @@ text::ChatMessage read_message(FieldReader& fields, RawJson& raw, size_t index) 
   return message;
 }
 
-bool is_tool_name(std::string_view name) {
-  return !name.empty() && name.size() <= kMaxToolNameBytes &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '_' || c == '-' || c == '.';
-         });
-}
-
 /// True when calls may be made.
 bool read_tool_choice(FieldReader& fields) {
   const json::value* choice = fields.value("tool_choice");
@@ -177,6 +169,14 @@ bool read_tool_choice(FieldReader& fields) {
 }
 
 }  // namespace
+
+bool is_tool_name(std::string_view name, size_t max_bytes) {
+  return !name.empty() && name.size() <= max_bytes &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '-' || c == '.';
+         });
+}
 
 const text::JsonValue* RawJson::element(std::string_view name, size_t index) {
   if (!root_) {
@@ -239,7 +239,7 @@ ToolFields read_tools(FieldReader& fields, RawJson& raw) {
     const bool has_parameters = inner.object("parameters") != nullptr;
     inner.only("strict", false);
     inner.finish();
-    if (!is_tool_name(name)) {
+    if (!is_tool_name(name, kMaxToolNameBytes)) {
       inner.fail("name", "must be 1 to 64 letters, digits, '_', '-' or '.'");
     } else if (!names.insert(name).second) {
       inner.fail("name", fmt::format("\"{}\" is declared twice", name));

@@ -37,6 +37,9 @@ class RawJson {
 /// are in fields.status().
 std::vector<text::ChatMessage> read_messages(FieldReader& fields, RawJson& raw);
 
+/// 1 to `max_bytes` letters, digits, '_', '-' or '.'.
+bool is_tool_name(std::string_view name, size_t max_bytes);
+
 struct ToolFields {
   std::vector<std::string> functions;  // each tool's function, for the prompt
   std::vector<text::ToolSpec> specs;   // the same, for the output parser

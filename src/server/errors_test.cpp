@@ -213,7 +213,6 @@ std::vector<Fault> faults() {
                             "return_cached_tokens_details",
                             "return_token_ids",
                             "return_meta_info",
-                            "rid",
                             "extra_key",
                             "cache_salt",
                             "priority",

@@ -13,30 +13,15 @@
 namespace baleen::server {
 namespace {
 
-/// A small number stays positive, one beyond the range is refused: the limits checked later are
-/// told what the client sent.
-void read_float(FieldReader& fields, std::string_view name, float& out) {
-  const auto number = fields.number(name);
-  if (!number) {
-    return;
-  }
-  out = static_cast<float>(*number);
-  if (!std::isfinite(out)) {
-    fields.fail(name, fmt::format("is out of range: {}", *number));
-  } else if (out == 0.0F && *number != 0.0) {
-    out = std::copysign(std::numeric_limits<float>::denorm_min(), static_cast<float>(*number));
-  }
-}
-
 /// Any integer of 64 bits, signed or not; negative ones wrap.
-void read_seed(FieldReader& fields, engine::SamplingConfig& sampling) {
-  const json::value* value = fields.value("seed");
+void read_seed(FieldReader& fields, std::string_view name, engine::SamplingConfig& sampling) {
+  const json::value* value = fields.value(name);
   if (value == nullptr) {
     return;
   }
   if (value->is_uint64()) {
     sampling.seed = value->get_uint64();
-  } else if (const auto seed = fields.integer("seed")) {
+  } else if (const auto seed = fields.integer(name)) {
     sampling.seed = static_cast<uint64_t>(*seed);
   }
 }
@@ -70,29 +55,6 @@ void read_logit_bias(FieldReader& fields, engine::SamplingConfig& sampling) {
   }
 }
 
-void read_stops(FieldReader& fields, engine::GenerationRequest& request) {
-  if (auto stops = fields.string_list("stop")) {
-    if (stops->size() > kMaxStopStrings) {
-      fields.fail("stop",
-                  fmt::format("at most {} strings, got {}", kMaxStopStrings, stops->size()));
-    }
-    for (const std::string& stop : *stops) {
-      if (stop.empty()) {
-        fields.fail("stop", "a stop string must not be empty");
-      }
-    }
-    request.output.stop = std::move(*stops);
-  }
-  request.output.stop_in_reasoning = fields.boolean("stop_in_reasoning").value_or(false);
-  request.output.include_stop = fields.boolean("no_stop_trim").value_or(false);
-  if (auto ids = fields.integer_list("stop_token_ids", 0, kMaxInt32)) {
-    request.stop_token_ids = std::move(*ids);
-  }
-  request.ignore_eos = fields.boolean("ignore_eos").value_or(false);
-  request.min_new_tokens =
-      static_cast<int32_t>(fields.integer("min_tokens", 0, kMaxInt32).value_or(0));
-}
-
 void read_streaming(FieldReader& fields, GenerationFields& out) {
   out.stream = fields.boolean("stream").value_or(false);
   const json::object* options = fields.object("stream_options");
@@ -111,12 +73,38 @@ void read_streaming(FieldReader& fields, GenerationFields& out) {
 
 }  // namespace
 
-GenerationFields read_generation_fields(FieldReader& fields) {
-  GenerationFields out;
-  engine::SamplingConfig& sampling = out.request.sampling;
-  fields.require("model");
-  out.model = fields.string("model").value_or("");
-  out.n = static_cast<int32_t>(fields.integer("n", 1, kMaxChoices).value_or(1));
+void read_float(FieldReader& fields, std::string_view name, float& out) {
+  const auto number = fields.number(name);
+  if (!number) {
+    return;
+  }
+  out = static_cast<float>(*number);
+  if (!std::isfinite(out)) {
+    fields.fail(name, fmt::format("is out of range: {}", *number));
+  } else if (out == 0.0F && *number != 0.0) {
+    out = std::copysign(std::numeric_limits<float>::denorm_min(), static_cast<float>(*number));
+  }
+}
+
+void read_stop_strings(FieldReader& fields, std::string_view name, text::OutputConfig& output) {
+  auto stops = fields.string_list(name);
+  if (!stops) {
+    return;
+  }
+  if (stops->size() > kMaxStopStrings) {
+    fields.fail(name, fmt::format("at most {} strings, got {}", kMaxStopStrings, stops->size()));
+  }
+  for (const std::string& stop : *stops) {
+    if (stop.empty()) {
+      fields.fail(name, "a stop string must not be empty");
+    }
+  }
+  output.stop = std::move(*stops);
+}
+
+void read_sampling_fields(FieldReader& fields,
+                          std::string_view seed_name,
+                          engine::SamplingConfig& sampling) {
   read_float(fields, "temperature", sampling.temperature);
   read_float(fields, "top_p", sampling.top_p);
   read_float(fields, "min_p", sampling.min_p);
@@ -124,9 +112,32 @@ GenerationFields read_generation_fields(FieldReader& fields) {
   read_float(fields, "presence_penalty", sampling.presence_penalty);
   read_float(fields, "repetition_penalty", sampling.repetition_penalty);
   sampling.top_k = static_cast<int32_t>(fields.integer("top_k", -1, kMaxInt32).value_or(-1));
-  read_seed(fields, sampling);
+  read_seed(fields, seed_name, sampling);
   read_logit_bias(fields, sampling);
-  read_stops(fields, out.request);
+}
+
+void read_stop_fields(FieldReader& fields,
+                      std::string_view min_tokens_name,
+                      engine::GenerationRequest& request) {
+  read_stop_strings(fields, "stop", request.output);
+  request.output.stop_in_reasoning = fields.boolean("stop_in_reasoning").value_or(false);
+  request.output.include_stop = fields.boolean("no_stop_trim").value_or(false);
+  if (auto ids = fields.integer_list("stop_token_ids", 0, kMaxInt32)) {
+    request.stop_token_ids = std::move(*ids);
+  }
+  request.ignore_eos = fields.boolean("ignore_eos").value_or(false);
+  request.min_new_tokens =
+      static_cast<int32_t>(fields.integer(min_tokens_name, 0, kMaxInt32).value_or(0));
+}
+
+GenerationFields read_generation_fields(FieldReader& fields) {
+  GenerationFields out;
+  fields.require("model");
+  out.model = fields.string("model").value_or("");
+  out.rid = fields.string("rid").value_or("");
+  out.n = static_cast<int32_t>(fields.integer("n", 1, kMaxChoices).value_or(1));
+  read_sampling_fields(fields, "seed", out.request.sampling);
+  read_stop_fields(fields, "min_tokens", out.request);
   read_streaming(fields, out);
 
   fields.ignore({"user", "metadata", "safety_identifier", "prompt_cache_key"});
@@ -146,7 +157,6 @@ GenerationFields read_generation_fields(FieldReader& fields) {
                         "return_cached_tokens_details",
                         "return_token_ids",
                         "return_meta_info",
-                        "rid",
                         "extra_key",
                         "cache_salt",
                         "priority",

@@ -11,6 +11,7 @@
 #include "engine/request_limits.h"
 #include "http/response_writer.h"
 #include "server/api_request.h"
+#include "server/operations/live_requests.h"
 
 namespace baleen::server {
 
@@ -22,11 +23,14 @@ class GenerationService {
   /// Answers now with an error, or later from the engine's events.
   void answer(ApiRequest request, http::ResponseWriter writer) const;
   int64_t max_context() const { return limits_.max_context; }
+  /// The answers in progress.
+  LiveRequests& live() const { return *live_; }
 
  private:
   engine::Engine& engine_;
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   const engine::RequestLimits limits_;
+  const std::shared_ptr<LiveRequests> live_;  // with the answers in progress
 };
 
 }  // namespace baleen::server

@@ -23,11 +23,17 @@ class RequestGroup {
   /// kCancelled after abort_all().
   Status submit(engine::GenerationRequest request, std::shared_ptr<engine::OutputSink> sink);
   void abort_all();
+  /// Ends the request `id` and those whose id is `id` and a number after a dash, also when they are
+  /// submitted later.
+  void abort(const std::string& id);
 
  private:
+  bool is_aborted(const std::string& id) const;  // with the mutex held
+
   engine::Engine& engine_;
   std::mutex mutex_;
   bool aborted_ = false;
+  std::vector<std::string> aborted_ids_;
   std::vector<std::string> ids_;
 };
 

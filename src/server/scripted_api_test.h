@@ -55,6 +55,7 @@ struct StreamedEvents {
   int status = 0;
   std::string error_body;               // where the status is not 200
   std::vector<json::value> chunks;      // every event but [DONE]
+  std::vector<std::string> names;       // of the events, where the dialect gives them
   std::vector<std::string> after_done;  // must stay empty
   bool done = false;
 };
@@ -133,6 +134,7 @@ class ScriptedApi {
           events.done = true;
         } else {
           events.chunks.push_back(json::parse(event.data));
+          events.names.push_back(event.event);
         }
       });
       return true;

@@ -15,6 +15,9 @@ void ServerConfig::validate() const {
   if (!std::all_of(api_key.begin(), api_key.end(), is_plain)) {
     throw ConfigError("api-key must be printable ASCII without spaces");
   }
+  if (!std::all_of(admin_api_key.begin(), admin_api_key.end(), is_plain)) {
+    throw ConfigError("admin-api-key must be printable ASCII without spaces");
+  }
   if (drain_timeout.count() < 0) {
     throw ConfigError("drain-timeout must not be negative");
   }

@@ -17,9 +17,13 @@ namespace baleen::server {
 
 struct ServerConfig {
   http::ServerConfig http;
-  std::string model_name;  // what /v1/models shows and requests name
-  std::string model_path;  // "root" of the model card
-  std::string api_key;     // empty: no key is asked for
+  std::string model_name;                  // what /v1/models shows and requests name
+  std::string model_path;                  // "root" of the model card
+  std::string api_key;                     // empty: no key is asked for
+  std::string admin_api_key;               // asked for by paths that control; empty: api_key is
+  std::string weight_version = "default";  // shown with native answers and in /model_info
+  std::string version;                     // of the program, for /server_info
+  std::chrono::milliseconds health_timeout{20'000};  // /health_generate
   bool default_thinking = false;
   text::ChatProfile chat_profile = text::ChatProfile::kV4;
   std::chrono::milliseconds drain_timeout{30'000};  // for requests in progress at shutdown
