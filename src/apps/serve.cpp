@@ -36,6 +36,7 @@ void serve(ServeOptions options) {
     options.server.model_name =
         std::filesystem::weakly_canonical(options.model.folder).filename().string();
   }
+  options.server.version = BALEEN_VERSION;
   options.server.validate();
   {
     const http::Server probe(options.server.http, {}, {});
@@ -58,6 +59,12 @@ void add_flags(CLI::App& command, ServeOptions& o) {
                      o.server.model_name,
                      "Name that requests use (default: the folder's name)");
   command.add_option("--api-key", o.server.api_key, "Bearer key that requests must carry");
+  command.add_option("--admin-api-key",
+                     o.server.admin_api_key,
+                     "Bearer key of paths that control the server (default: --api-key)");
+  command.add_option("--weight-version",
+                     o.server.weight_version,
+                     "Name of the weights in native answers and /model_info");
   command.add_option("--default-thinking",
                      o.server.default_thinking,
                      "Whether the model thinks where a request does not say");
@@ -89,7 +96,8 @@ void add_flags(CLI::App& command, ServeOptions& o) {
 
 void add_serve(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();
-  CLI::App* command = app.add_subcommand("serve", "Serve a model over the OpenAI API");
+  CLI::App* command =
+      app.add_subcommand("serve", "Serve a model over HTTP: OpenAI, Anthropic and native paths");
   add_flags(*command, *options);
   command->callback([options] { serve(*options); });
 }

@@ -101,6 +101,13 @@ Status expand_choices(GenerationFields common,
                       const RequestContext& context,
                       ApiRequest& request) {
   begin_answer(common, context, request);
+  const size_t num_choices = prompts.size() * static_cast<size_t>(common.n);
+  if (num_choices > static_cast<size_t>(kMaxChoices)) {
+    return Status::invalid(
+        fmt::format(
+            "n times the number of prompts must be at most {}, is {}", kMaxChoices, num_choices),
+        "n");
+  }
   for (size_t p = 0; p < prompts.size(); ++p) {
     const std::string path =
         request.prompt_is_list ? element_path(request.prompt_field, p) : request.prompt_field;

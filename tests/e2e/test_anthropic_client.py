@@ -96,7 +96,7 @@ def test_faults_are_the_clients_exceptions(scripted):
     with pytest.raises(anthropic.NotFoundError):
         client(scripted).messages.create(model="other", max_tokens=5, messages=[{"role": "user", "content": "hi"}])
     with pytest.raises(anthropic.BadRequestError, match="temperature"):
-        ask(scripted, "hi", temperature=-1)
+        ask(scripted, "hi", extra_body={"temperature": -1})
     with pytest.raises(anthropic.BadRequestError, match="context"):
         ask(scripted, "hi " * 5000)
     with pytest.raises(anthropic.APIError):

@@ -261,8 +261,8 @@ TEST(MessagesTest, FaultsHaveTheDialectsFormAndNameTheField) {
         << answer.body << " should say " << text;
     return std::string(error.at("error").at("type").as_string());
   };
-  const auto message = [](const std::string& message) {
-    return R"({"model": "m", "max_tokens": 5, "messages": [)" + message + "]}";
+  const auto message = [](const std::string& text) {
+    return R"({"model": "m", "max_tokens": 5, "messages": [)" + text + "]}";
   };
   EXPECT_EQ(refused("{", "not valid JSON"), "invalid_request_error");
   EXPECT_EQ(refused(R"({"model": "other", "max_tokens": 5, "messages": []})", "other", 404),
