@@ -123,6 +123,9 @@ FRACTIONS = [(["plan"], "--swa-full-tokens-ratio"), (["plan"], "--checkpoint-mem
     (["plan", "--ranks", 0], "--ranks"),
     (["plan", "--chunk-tokens", 0], "--chunk-tokens"),
     (["version", "surplus"], "surplus"),
+    (["bench"], "model"),
+    (["bench", "kernels", "--replays", 0], "--replays"),
+    (["bench", "kernels"], "CUDA"),  # no build of this host's tests has both kernels and a device
 ])
 def test_bad_command_line_ends_with_one_line_and_code_1(arguments, named):
     assert named in refused(*arguments)

@@ -10,6 +10,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "apps/bench/kernels.h"
 #include "apps/bench/process_figures.h"
 #include "apps/bench/stream_timing.h"
 #include "apps/commands.h"
@@ -197,6 +198,8 @@ void add_bench(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("bench", "Measure latency, speed, load time and memory of a model");
   add_model_flags(*command, options->model);
+  const CLI::App* of_kernels = add_bench_kernels(*command);
+  CLI::Option* model = command->get_option("model")->required(false);
   command->add_option("--streams", options->streams, "Requests at a time, one row each")
       ->delimiter(',')
       ->check(CLI::Range(1, kMost));
@@ -208,7 +211,15 @@ void add_bench(CLI::App& app) {
       ->add_option("--repeats", options->repeats, "Runs behind each median, after one to warm up")
       ->check(CLI::Range(1, kMost));
   command->add_option("--csv", options->csv, "File to append the rows to");
-  command->callback([options] { bench(*options); });
+  command->callback([options, model, of_kernels] {
+    if (of_kernels->parsed()) {
+      return;
+    }
+    if (model->empty()) {
+      throw CLI::RequiredError("model");
+    }
+    bench(*options);
+  });
 }
 
 }  // namespace baleen::apps

@@ -1,12 +1,14 @@
 #include "kernels/benching/kernel_bench.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <utility>
 
 #include "base/error.h"
 #include "device/cuda_check.h"
+#include "kernels/benching/kernel_benches.h"
 
 namespace baleen::kernels::benching {
 namespace {
@@ -55,6 +57,15 @@ const char* name(Ceiling ceiling) {
   return kNames[static_cast<int>(ceiling)];
 }
 
+std::regex expression(const char* name, const std::string& text) {
+  try {
+    return std::regex(text.empty() ? ".*" : text);
+  } catch (const std::regex_error& error) {
+    throw ConfigError(std::string(name) + ": '" + text +
+                      "' is no regular expression: " + error.what());
+  }
+}
+
 }  // namespace
 
 BenchRegistration::BenchRegistration(const char* kernel, BenchFunction run) {
@@ -74,7 +85,8 @@ std::vector<RegisteredBench> registered_benches() {
 BenchContext::BenchContext(Options options)
     : options_(std::move(options)),
       filter_(options_.filter.empty() ? ".*" : options_.filter),
-      csv_(options_.csv_path, options_.commit, options_.date) {}
+      csv_(options_.csv_path, options_.commit, options_.date),
+      peers_(options_.peers) {}
 
 void BenchContext::begin_kernel(const std::string& kernel) {
   kernel_ = kernel;
@@ -158,89 +170,56 @@ Timing BenchContext::measure(const BenchRow& row, int sets, const LaunchFunction
   return report(row, std::move(times));
 }
 
-void BenchContext::measure_ab(const BenchRow& row_a,
-                              const LaunchFunction& launch_a,
-                              const BenchRow& row_b,
-                              const LaunchFunction& launch_b,
-                              int sets) {
-  if (!wants(row_a.row)) {
+void BenchContext::measure_in_turns(const std::vector<Contender>& contenders, int sets) {
+  if (contenders.empty() || !wants(contenders[0].row.row)) {
     return;
   }
   const int launches = std::max(kLaunchesPerGraph, std::min(sets, 256));
-  const auto capture = [&](const LaunchFunction& launch) {
-    return device::Graph::capture(stream_, [&](cudaStream_t stream) {
+  std::vector<device::Graph> graphs;
+  for (const Contender& contender : contenders) {
+    graphs.push_back(device::Graph::capture(stream_, [&](cudaStream_t stream) {
       for (int i = 0; i < launches; ++i) {
-        launch(stream, i % sets);
+        contender.launch(stream, i % sets);
       }
-    });
-  };
-  const device::Graph graph_a = capture(launch_a);
-  const device::Graph graph_b = capture(launch_b);
-  replay(graph_a, launches, kWarmUpReplays);
-  replay(graph_b, launches, kWarmUpReplays);
-  std::vector<double> times_a;
-  std::vector<double> times_b;
-  for (int i = 0; i < options_.replays; ++i) {
-    times_a.push_back(replay(graph_a, launches, 1)[0]);
-    times_b.push_back(replay(graph_b, launches, 1)[0]);
+    }));
+    replay(graphs.back(), launches, kWarmUpReplays);
   }
-  report(row_a, std::move(times_a));
-  report(row_b, std::move(times_b));
-}
-
-int run_kernel_benches(const std::vector<std::string>& arguments) {
-  BenchContext::Options options;
-  bool list = false;
-  bool with_ceilings = true;
-  std::string kernels;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const auto value = [&]() -> std::string {
-      if (i + 1 >= arguments.size()) {
-        throw ConfigError(arguments[i] + " needs a value");
-      }
-      return arguments[++i];
-    };
-    const std::string& flag = arguments[i];
-    if (flag == "--list") {
-      list = true;
-    } else if (flag == "--no-ceilings") {
-      with_ceilings = false;
-    } else if (flag == "--filter") {
-      options.filter = value();
-    } else if (flag == "--kernels") {
-      kernels = value();
-    } else if (flag == "--out") {
-      options.csv_path = value();
-    } else if (flag == "--commit") {
-      options.commit = value();
-    } else if (flag == "--date") {
-      options.date = value();
-    } else if (flag == "--replays") {
-      options.replays = std::max(1, std::stoi(value()));
-    } else {
-      throw ConfigError("unknown flag " + flag +
-                        "; known: --list --no-ceilings --kernels REGEX --filter REGEX --out FILE "
-                        "--replays N --commit C --date D");
+  std::vector<std::vector<double>> times(contenders.size());
+  for (int i = 0; i < options_.replays; ++i) {
+    for (std::size_t c = 0; c < contenders.size(); ++c) {
+      times[c].push_back(replay(graphs[c], launches, 1)[0]);
     }
   }
-  const std::regex wanted(kernels.empty() ? ".*" : kernels);
-  int failures = 0;
-  if (list) {
+  for (std::size_t c = 0; c < contenders.size(); ++c) {
+    report(contenders[c].row, std::move(times[c]));
+  }
+}
+
+int run_kernel_benches(const KernelBenchOptions& wanted) {
+  if (wanted.list) {
     for (const RegisteredBench& bench : registered_benches()) {
       std::printf("%s\n", bench.kernel.c_str());
     }
     return 0;
   }
+  const std::regex kernels = expression("kernels", wanted.kernels);
+  expression("filter", wanted.filter);
   if (device::device_count() == 0) {
-    std::fprintf(stderr, "kernel benchmarks need a CUDA device; none was found\n");
-    return 2;
+    throw SystemError("kernel benchmarks need a CUDA device; none was found");
   }
-  BenchContext context(options);
+  BenchContext context({.filter = wanted.filter,
+                        .csv_path = wanted.csv_path,
+                        .commit = wanted.commit,
+                        .date = wanted.date,
+                        .peers = wanted.peers,
+                        .replays = std::max(1, wanted.replays)});
+  int failures = 0;
   for (const RegisteredBench& bench : registered_benches()) {
     const bool is_ceiling = bench.kernel == "ceiling";
-    if (is_ceiling ? !with_ceilings : !std::regex_search(bench.kernel, wanted)) {
+    if (is_ceiling ? !wanted.ceilings : !std::regex_search(bench.kernel, kernels)) {
       continue;
     }
+    const auto begin = std::chrono::steady_clock::now();
     context.begin_kernel(bench.kernel);
     try {
       bench.run(context);
@@ -248,6 +227,8 @@ int run_kernel_benches(const std::vector<std::string>& arguments) {
       std::printf("FAILED %s: %s\n", bench.kernel.c_str(), error.what());
       ++failures;
     }
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+    std::printf("%s took %.0f s\n", bench.kernel.c_str(), spent.count());
   }
   std::printf("%d rows, %d kernels failed\n", context.rows_written(), failures);
   return failures == 0 ? 0 : 1;

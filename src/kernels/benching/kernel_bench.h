@@ -21,6 +21,7 @@
 
 #include "device/stream.h"
 #include "kernels/benching/csv_writer.h"
+#include "kernels/benching/peer_library.h"
 
 namespace baleen::kernels::benching {
 
@@ -60,6 +61,7 @@ class BenchContext {
     std::string csv_path;  // empty writes none
     std::string commit = "unknown";
     std::string date = "unknown";
+    std::string peers;  // folder of shared libraries; empty: none
     int replays = 200;
   };
   explicit BenchContext(Options options);
@@ -72,12 +74,21 @@ class BenchContext {
 
   /// Times one row; returns zeros when the filter leaves it out.
   Timing measure(const BenchRow& row, int sets, const LaunchFunction& launch);
-  /// Times two rows of one run, alternating A-B-A-B.
+  /// A row and what it launches.
+  struct Contender {
+    BenchRow row;
+    LaunchFunction launch;
+  };
+  /// Times rows of one run in turns, A-B-A-B; the filter looks at the first one's name.
+  void measure_in_turns(const std::vector<Contender>& contenders, int sets);
   void measure_ab(const BenchRow& row_a,
                   const LaunchFunction& launch_a,
                   const BenchRow& row_b,
                   const LaunchFunction& launch_b,
-                  int sets);
+                  int sets) {
+    measure_in_turns({{row_a, launch_a}, {row_b, launch_b}}, sets);
+  }
+  const PeerLibraries& peers() const { return peers_; }
   Ceilings& ceilings() { return ceilings_; }
   const device::Stream& stream() const { return stream_; }
   int rows_written() const { return rows_written_; }
@@ -90,6 +101,7 @@ class BenchContext {
   std::regex filter_;
   device::Stream stream_;
   CsvWriter csv_;
+  PeerLibraries peers_;
   Ceilings ceilings_;
   std::string kernel_;
   int rows_written_ = 0;
@@ -108,12 +120,6 @@ std::vector<RegisteredBench> registered_benches();
 struct BenchRegistration {
   BenchRegistration(const char* kernel, BenchFunction run);
 };
-
-/// Runs ceilings and every registered benchmark; returns the exit status. `arguments` are those of
-/// `kernel_bench`: --kernels REGEX --filter REGEX --out FILE.csv --replays N --commit C
-/// --date D
-/// --list.
-int run_kernel_benches(const std::vector<std::string>& arguments);
 
 }  // namespace baleen::kernels::benching
 

@@ -1,4 +1,5 @@
 // Decode linears of the model, cold, each beside a plain stream of the same bytes, alternating.
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -90,9 +91,49 @@ LinearParams params_of(const Row& row,
   return params;
 }
 
+/// Public kernels for a row of one FP8 matrix, with float scales of the same number.
+void add_peers(const BenchContext& bench,
+               const LinearParams& params,
+               const BenchRow& ours,
+               const BenchPool& codes,
+               const device::Buffer<float>& scales,
+               std::vector<BenchContext::Contender>& contenders) {
+  const LinearTask& task = params.tasks[0];
+  if (params.num_tasks != 1 || task.format != kE4m3 || !bench.wants(ours.row)) {
+    return;
+  }
+  const int64_t bytes = weight_bytes(task);
+  for (const PeerLinear& peer : bench.peers().linears()) {
+    PeerLinearCall call{.weight = codes.take(0, bytes),
+                        .weight_scales = scales.data(),
+                        .x = task.x,
+                        .x_scales = scales.data(),
+                        .y = task.y,
+                        .tokens = params.num_tokens,
+                        .outputs = task.num_outputs,
+                        .inputs = task.num_inputs};
+    const int refused = peer.launch(&call, bench.stream().get());
+    bench.stream().synchronize();
+    if (refused != 0) {
+      std::printf("%s: no row for %s\n", peer.name.c_str(), ours.row.c_str());
+      continue;
+    }
+    BenchRow row = ours;
+    row.implementation = peer.name;
+    row.mode = "-";
+    contenders.push_back({row, [&codes, bytes, call, peer](cudaStream_t stream, int set) {
+                            PeerLinearCall now = call;
+                            now.weight = codes.take(set, bytes);
+                            peer.launch(&now, stream);
+                          }});
+  }
+}
+
 void run(BenchContext& bench) {
   const std::vector<Row> all = rows();
   BenchActivations shared;
+  const auto float_scales = device::Buffer<float>::from_host(
+      testing::RandomValues(93).normals(int64_t{kBenchTokens} * 4096, 0.01F));
   const BenchPool codes(kE4m3, 170'000'000);
   const BenchPool bf16(kBf16, 1'060'000'000);
   device::Buffer<uint32_t> sink(1);
@@ -137,16 +178,17 @@ void run(BenchContext& bench) {
             {.source = pool.take(set, bytes), .bytes = bytes, .sink = sink.data(), .blocks = 264},
             stream);
       };
+      std::vector<BenchContext::Contender> contenders = {{ours, launch(LinearMode::kFast)}};
       if (tokens == 1) {
         BenchRow plain = ours;
         plain.implementation = "plain_stream";
         plain.mode = "-";
         plain.flop = 0;
         plain.bytes = bytes;
-        bench.measure_ab(ours, launch(LinearMode::kFast), plain, stream_launch, sets);
-      } else {
-        bench.measure(ours, sets, launch(LinearMode::kFast));
+        contenders.push_back({plain, stream_launch});
       }
+      add_peers(bench, params, ours, codes, float_scales, contenders);
+      bench.measure_in_turns(contenders, sets);
       if (tokens != 4) {
         bench.measure(invariant, sets, launch(LinearMode::kInvariant));
       }
