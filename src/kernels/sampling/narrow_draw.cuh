@@ -68,21 +68,33 @@ __device__ inline uint32_t candidate_bound(SamplingArena& arena, const RowLogits
   }
   uint32_t low = least_leaf_maximum(arena, row, k, turn);  // k groups reach it
   uint32_t high = largest + 1;                             // none reaches it
-  while (high - low > 1) {
-    const uint32_t middle = low + (high - low) / 2;
-    int reach = 0;
+  while (high - low > 1) {                                 // four guesses at a time
+    const uint32_t step = max((high - low) / 5, 1U);
+    int reach[4] = {};
+    int total[4];
 #pragma unroll
-    for (int i = 0; i < kPerThread; ++i) {
-      reach += keys[i] >= middle ? 1 : 0;
-    }
-    const int total = block_sum(arena, reach, turn++);
-    if (total >= k) {
-      low = middle;
-      if (total <= k + kBoundSlack) {
-        break;
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t guess = min(low + step * static_cast<uint32_t>(j + 1), high);
+#pragma unroll
+      for (int i = 0; i < kPerThread; ++i) {
+        reach[j] += keys[i] >= guess ? 1 : 0;
       }
-    } else {
-      high = middle;
+    }
+    block_sums(arena, reach, turn++, total);
+    const uint32_t before = low;
+    int reached = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t guess = min(before + step * static_cast<uint32_t>(j + 1), high);
+      if (total[j] >= k) {
+        low = guess;
+        reached = total[j];
+      } else {
+        high = min(high, guess);
+      }
+    }
+    if (reached > 0 && reached <= k + kBoundSlack) {
+      break;
     }
   }
   return low;
@@ -347,6 +359,81 @@ __device__ inline int32_t draw_narrow(SamplingArena& arena,
       arena.chosen = key_value(candidate_key(arena.sorted[i]));
     }
   }
+  return drawn.id;
+}
+
+/// Sorts and draws from at most kFewCandidates candidates: warps rank them, score them and weigh
+/// them at the same time, then the first warp ends it. Only that warp knows the result, `sorted` is
+/// there for all. `best` is the exact z of the best one.
+__device__ inline int32_t draw_few(SamplingArena& arena, const RowLogits& row, double best) {
+  const SamplingRow& p = row.params;
+  const int found = arena.num_candidates;
+  const auto thread = static_cast<int>(threadIdx.x);
+  constexpr int kRanking = 4 * kFewCandidates;
+  constexpr int kWeighing = kRanking + 4 * 32;
+  static_assert(kWeighing + kFewCandidates <= kSampleThreads && kFewCandidates == 64);
+  if (thread < kRanking) {
+    const int i = thread / 4;
+    const uint64_t mine = i < found ? arena.candidates[i] : 0;
+    int rank = 0;
+    for (int c = thread % 4; c < found; c += 4) {
+      rank += arena.candidates[c] > mine ? 1 : 0;
+    }
+    rank += __shfl_xor_sync(kAllLanes, rank, 1);
+    rank += __shfl_xor_sync(kAllLanes, rank, 2);
+    if (thread % 4 == 0 && i < found) {
+      arena.sorted[rank] = mine;
+      arena.few_rank[i] = rank;
+    }
+  } else if (thread < kRanking + kFewCandidates) {
+    const int i = thread - kRanking;
+    if (i < found) {
+      const uint64_t candidate = arena.candidates[i];
+      arena.few_score[i] =
+          row.z(key_value(candidate_key(candidate))) + noise_of(p, candidate_id(candidate));
+    }
+  } else if (thread >= kWeighing && thread < kWeighing + kFewCandidates) {
+    const int i = thread - kWeighing;
+    if (i < found && (p.top_p < 1.0F || p.min_p > 0.0F)) {
+      arena.few_mass[i] = exp(row.z(key_value(candidate_key(arena.candidates[i]))) - best);
+    }
+  }
+  __syncthreads();
+  if (sample_warp() != 0) {
+    return -1;
+  }
+  const int count = min(p.top_k, found);
+  int rank[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int i = thread + 32 * h;
+    rank[h] = i < found ? arena.few_rank[i] : found;
+    if (i < found) {
+      arena.masses[rank[h]] = arena.few_mass[i];
+    }
+  }
+  __syncwarp();
+  const int kept = p.top_p < 1.0F ? short_nucleus_length(arena.masses, count, p.top_p) : count;
+  Scored mine = {0.0, -1};
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int i = thread + 32 * h;
+    const bool passes =
+        rank[h] < kept && !(p.min_p > 0.0F && arena.few_mass[i] < static_cast<double>(p.min_p));
+    if (passes) {
+      const Scored score = {arena.few_score[i], candidate_id(arena.candidates[i])};
+      mine = better(score, mine) ? score : mine;
+    }
+  }
+  const Scored drawn = warp_best(mine);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int i = thread + 32 * h;
+    if (rank[h] < kept && candidate_id(arena.candidates[i]) == drawn.id) {
+      arena.chosen = key_value(candidate_key(arena.candidates[i]));
+    }
+  }
+  __syncwarp();
   return drawn.id;
 }
 

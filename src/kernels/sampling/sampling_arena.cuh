@@ -15,6 +15,7 @@ inline constexpr int kSampleWarps = kSampleThreads / 32;
 inline constexpr int kMostGroups = kMostLeaves * kLeafGroups;
 inline constexpr int kNarrowTopK = 1024;      // largest top_k that is sorted
 inline constexpr int kMostCandidates = 2048;  // of a sort
+inline constexpr int kFewCandidates = 64;     // that one warp draws from
 inline constexpr int kDigitBins = 256;
 inline constexpr int kMassBits = 46;  // probabilities relative to the largest, fixed point
 
@@ -48,6 +49,10 @@ struct SamplingArena {
   double partial[kSampleWarps];  // of the sum of exponentials, one per warp of leaves
   double log_sum;                // of all, relative to the best token
   int32_t counts[2][kSampleWarps];
+  uint2 count_pairs[2][kSampleWarps];
+  int32_t few_rank[kFewCandidates];  // of unsorted candidates
+  double few_score[kFewCandidates];
+  double few_mass[kFewCandidates];
   uint64_t bin_mass[kDigitBins];
   uint32_t bin_count[kDigitBins];
   uint64_t before;
@@ -88,6 +93,32 @@ __device__ __forceinline__ int block_sum(SamplingArena& arena, int mine, int tur
   return total;
 }
 
+/// Four sums over the block, each below 2^16.
+__device__ __forceinline__ void block_sums(SamplingArena& arena,
+                                           const int (&mine)[4],
+                                           int turn,
+                                           int (&total)[4]) {
+  const auto low = static_cast<uint32_t>(mine[0] | mine[1] << 16);
+  const auto high = static_cast<uint32_t>(mine[2] | mine[3] << 16);
+  const uint2 sums =
+      make_uint2(__reduce_add_sync(kAllLanes, low), __reduce_add_sync(kAllLanes, high));
+  if (sample_lane() == 0) {
+    arena.count_pairs[turn & 1][sample_warp()] = sums;
+  }
+  __syncthreads();
+  uint2 all = make_uint2(0, 0);
+#pragma unroll
+  for (int w = 0; w < kSampleWarps; ++w) {
+    const uint2 of = arena.count_pairs[turn & 1][w];
+    all.x += of.x;
+    all.y += of.y;
+  }
+  total[0] = static_cast<int>(all.x & 0xFFFFU);
+  total[1] = static_cast<int>(all.x >> 16);
+  total[2] = static_cast<int>(all.y & 0xFFFFU);
+  total[3] = static_cast<int>(all.y >> 16);
+}
+
 struct Scored {
   double score;
   int32_t id;
@@ -123,7 +154,8 @@ __device__ __forceinline__ Scored block_best(SamplingArena& arena, Scored mine) 
   return best;
 }
 
-__device__ __forceinline__ double noise_of(const SamplingRow& p, int32_t id) {
+/// Out of line: its code is long, and is fetched once.
+static __device__ __noinline__ double noise_of(const SamplingRow& p, int32_t id) {
   return gumbel_noise(p.seed, p.sample_index, p.position, id, kSamplingStream);
 }
 

@@ -259,16 +259,21 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
     out.status =
         static_cast<int32_t>(sum.bad ? SamplingStatus::kNotFinite : SamplingStatus::kDrawn);
     if (sum.largest > minus_infinity()) {
-      const int count = sort_candidates(arena);
-      out.num_top = list_best(arena, batch, row, sum, r, count);
-      out.id = candidate_id(arena.sorted[0]);
-      if (threadIdx.x == 0) {
-        arena.chosen = key_value(candidate_key(arena.sorted[0]));
+      if (draws && !sum.bad && is_narrow && arena.num_candidates <= kFewCandidates) {
+        out.id = draw_few(arena, row, best);
+        out.num_top = list_best(arena, batch, row, sum, r, arena.num_candidates);
+      } else {
+        const int count = sort_candidates(arena);
+        out.num_top = list_best(arena, batch, row, sum, r, count);
+        out.id = candidate_id(arena.sorted[0]);
+        if (threadIdx.x == 0) {
+          arena.chosen = key_value(candidate_key(arena.sorted[0]));
+        }
+        if (draws && !sum.bad && is_narrow) {
+          out.id = draw_narrow(arena, row, min(p.top_k, count), best);
+        }
+        __syncthreads();
       }
-      if (draws && !sum.bad && is_narrow) {
-        out.id = draw_narrow(arena, row, min(p.top_k, count), best);
-      }
-      __syncthreads();
     } else if (!sum.bad) {
       out.status = static_cast<int32_t>(SamplingStatus::kNoCandidate);
     }
