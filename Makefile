@@ -13,7 +13,7 @@ help:            ## this list
 bootstrap:       ## install the dependencies (apt and pip)
 	@tools/bootstrap
 
-build/.bootstrapped: tools/bootstrap requirements/libtorch.txt requirements/test.txt
+build/.bootstrapped: tools/bootstrap requirements/libtorch.txt requirements/test.txt requirements/xgrammar.txt cmake/xgrammar/CMakeLists.txt
 	@tools/bootstrap
 	@mkdir -p build && touch $@
 

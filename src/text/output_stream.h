@@ -30,6 +30,7 @@ enum class ChatProfile : uint8_t { kV4, kV4_0731, kV41 };
 struct ToolSpec {
   std::string name;
   std::string parameters_json;  // its JSON schema as JSON text; empty when none was given
+  bool strict = false;          // arguments are held to the schema
 };
 
 struct OutputConfig {
