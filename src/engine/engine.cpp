@@ -19,6 +19,7 @@
 #include "engine/engine_core.h"
 #include "engine/engine_metrics.h"
 #include "engine/request_limits.h"
+#include "text/chat_markup.h"
 #include "text/tokenizer.h"
 
 namespace baleen::engine {
@@ -53,7 +54,9 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const ExecutorCapac
   return out;
 }
 
-GenerationRules generation_rules(const EngineConfig& config, const ExecutorCapacity& capacity) {
+GenerationRules generation_rules(const EngineConfig& config,
+                                 const ExecutorCapacity& capacity,
+                                 const text::Tokenizer& tokenizer) {
   std::vector<int32_t> ids = config.end_token_ids;
   if (config.reasoning_end_id >= 0) {
     ids.push_back(config.reasoning_end_id);
@@ -64,7 +67,11 @@ GenerationRules generation_rules(const EngineConfig& config, const ExecutorCapac
           fmt::format("token {} is outside the vocabulary of {}", id, capacity.vocab_size));
     }
   }
-  return {config.end_token_ids, config.reasoning_end_id, capacity.max_context, capacity.vocab_size};
+  return {config.end_token_ids,
+          config.reasoning_end_id,
+          tokenizer.find(text::kDsml).value_or(-1),
+          capacity.max_context,
+          capacity.vocab_size};
 }
 
 }  // namespace
@@ -119,7 +126,7 @@ struct Engine::State {
         capacity(executor->capacity()),
         tokenizer(std::move(tokenizer_in)),
         environment(std::move(environment_in)),
-        rules(generation_rules(config, capacity)),
+        rules(generation_rules(config, capacity, *tokenizer)),
         limits{capacity.max_context, capacity.vocab_size, config.reasoning_end_id >= 0},
         metrics(registry),
         core(scheduler_config(config, capacity), capacity, *executor, metrics, environment.now) {

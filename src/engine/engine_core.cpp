@@ -35,7 +35,7 @@ EngineCore::EngineCore(const SchedulerConfig& config,
       scheduler_(cache_ ? std::make_unique<Scheduler>(
                               config, *cache_, static_cast<const SequenceKeys&>(*this))
                         : std::make_unique<Scheduler>(config)),
-      builder_(config),
+      builder_(config, capacity.vocab_size),
       executor_(executor),
       metrics_(metrics),
       now_(std::move(now)),
@@ -215,8 +215,7 @@ void EngineCore::step() {
   report();
 
   const BatchPlan& plan = builder_.plan();
-  // No grammar masks yet: a plan without mask rows never calls this.
-  const Ticket ticket = executor_.submit(plan, [](int32_t, std::span<uint32_t>) {});
+  const Ticket ticket = executor_.submit(plan, builder_.masks());
   StepResult result = executor_.wait(ticket);
   ++num_steps_;
   if (result.step != plan.step || result.rows.size() != plan.rows.size()) {

@@ -33,6 +33,9 @@ Generation::Generation(GenerationRequest request,
   reasoning_limit_ = request_.reasoning_budget && request_.output.starts_in_reasoning
                          ? reasoning_limit(*request_.reasoning_budget, max_new_tokens_)
                          : -1;
+  if (request_.grammar) {
+    grammar_.emplace(std::move(request_.grammar));
+  }
   tokens_.reserve(tokens_.size() + static_cast<size_t>(max_new_tokens_));
 }
 
@@ -67,6 +70,19 @@ void Generation::fill_sampling(SamplingRow& row) const {
     row.forbidden_ids.insert(
         row.forbidden_ids.end(), request_.stop_token_ids.begin(), request_.stop_token_ids.end());
     row.accept_limit = std::min(row.accept_limit, request_.min_new_tokens - num_generated_);
+  }
+  if (grammar_) {
+    row.accept_limit = 1;
+    if (stream_.in_reasoning()) {
+      // The answer comes after the reasoning: nothing else may end it.
+      row.forbidden_ids.insert(
+          row.forbidden_ids.end(), rules_.end_token_ids.begin(), rules_.end_token_ids.end());
+      row.forbidden_ids.insert(
+          row.forbidden_ids.end(), request_.stop_token_ids.begin(), request_.stop_token_ids.end());
+      if (rules_.markup_id >= 0) {
+        row.forbidden_ids.push_back(rules_.markup_id);
+      }
+    }
   }
   row.forced_id = -1;
   if (reasoning_limit_ >= 0 && stream_.in_reasoning()) {
@@ -154,6 +170,9 @@ bool Generation::accept(RowResult&& result, OutputEvent& event) {
                               id,
                               num_generated_ + 1,
                               max_new_tokens_));
+    }
+    if (wants_mask() && !grammar_->accept(id)) {
+      throw Error(fmt::format("the executor gave token {}, which the mask forbids", id));
     }
     take_token(result, i, event);
     if (ends_with(id, event)) {

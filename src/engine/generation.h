@@ -9,10 +9,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/batch_plan.h"
 #include "engine/request.h"
+#include "text/grammar.h"
 #include "text/output_stream.h"
 
 namespace baleen::engine {
@@ -21,6 +24,7 @@ namespace baleen::engine {
 struct GenerationRules {
   std::vector<int32_t> end_token_ids;
   int32_t reasoning_end_id = -1;  // -1: none
+  int32_t markup_id = -1;         // the token in every tag of tool calls; -1: none
   int64_t max_context = 0;        // tokens
   int64_t vocab_size = 0;
 };
@@ -43,7 +47,14 @@ class Generation {
   /// False once they were handed over: a preempted request does not score its prompt twice.
   bool wants_prompt_logprobs() const { return request_.want_prompt_logprobs && first_event_; }
 
-  /// Parameters of the next draw. Assigns every field; keeps the row's capacity.
+  /// Each next token depends on the one before in a way that the executor does not know.
+  bool has_grammar() const { return grammar_.has_value(); }
+  /// The next token is drawn under a mask.
+  bool wants_mask() const { return grammar_ && !stream_.in_reasoning(); }
+  /// The tokens that may come next, 32 per word.
+  void fill_mask(std::span<uint32_t> bits) const { grammar_->fill_mask(bits); }
+
+  /// Parameters of the next draw; its mask apart. Assigns every field; keeps the row's capacity.
   void fill_sampling(SamplingRow& row) const;
   /// The sequence begins, or begins again after a preemption, behind `num_cached` tokens.
   void begin(int32_t num_cached);
@@ -70,6 +81,7 @@ class Generation {
   GenerationRequest request_;
   const GenerationRules& rules_;  // the engine's; outlives its requests
   text::OutputStream stream_;
+  std::optional<text::GrammarMatcher> grammar_;
   std::vector<int32_t> tokens_;
   std::vector<TokenLogprob> prompt_logprobs_;
   uint64_t seed_;

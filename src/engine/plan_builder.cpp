@@ -1,10 +1,15 @@
 #include "engine/plan_builder.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
+
+#include "base/check.h"
 
 namespace baleen::engine {
 
-PlanBuilder::PlanBuilder(const SchedulerConfig& config) {
+PlanBuilder::PlanBuilder(const SchedulerConfig& config, int64_t vocab_size)
+    : mask_words_(static_cast<size_t>((vocab_size + 31) / 32)) {
   const auto num_slots = static_cast<size_t>(config.num_slots);
   plan_.rows.reserve(num_slots);
   plan_.ids.reserve(static_cast<size_t>(config.max_step_tokens));
@@ -22,6 +27,7 @@ void PlanBuilder::begin(int64_t step) {
   plan_.pages.clear();
   plan_.copies.clear();
   plan_.captures.clear();
+  masks_.clear();
   while (!plan_.sampling.empty()) {
     spare_.push_back(std::move(plan_.sampling.back()));
     plan_.sampling.pop_back();
@@ -58,8 +64,25 @@ void PlanBuilder::add(const ScheduledRow& row, const Generation& generation) {
   }
   if (generation.draws_tokens() && (row.kind != RowKind::kPrefill || row.completes_prompt)) {
     out.sampling_index = static_cast<int32_t>(plan_.sampling.size());
-    generation.fill_sampling(add_sampling());
+    SamplingRow& sampling = add_sampling();
+    generation.fill_sampling(sampling);
+    if (generation.wants_mask()) {
+      sampling.bitmask_row = static_cast<int32_t>(masks_.size() / mask_words_);
+      masks_.resize(masks_.size() + mask_words_);
+      generation.fill_mask(std::span(masks_).last(mask_words_));
+    }
   }
+}
+
+MaskProvider PlanBuilder::masks() const {
+  return [this](int32_t bitmask_row, std::span<uint32_t> bits) {
+    const auto begin = static_cast<size_t>(bitmask_row) * mask_words_;
+    BALEEN_CHECK(begin + mask_words_ <= masks_.size() && bits.size() >= mask_words_,
+                 "mask={} words={}",
+                 bitmask_row,
+                 bits.size());
+    std::copy_n(masks_.begin() + static_cast<std::ptrdiff_t>(begin), mask_words_, bits.begin());
+  };
 }
 
 void PlanBuilder::add_cache_work(CacheWork& work) {

@@ -4,12 +4,13 @@
 //
 //   builder.begin(step);
 //   builder.add(row, generation);   // in the order of the schedule
-//   executor.submit(builder.plan(), masks);
+//   executor.submit(builder.plan(), builder.masks());
 
 #include <cstdint>
 #include <vector>
 
 #include "engine/batch_plan.h"
+#include "engine/executor.h"
 #include "engine/generation.h"
 #include "engine/scheduler.h"
 
@@ -17,18 +18,23 @@ namespace baleen::engine {
 
 class PlanBuilder {
  public:
-  explicit PlanBuilder(const SchedulerConfig& config);
+  /// `vocab_size`: bits of a mask.
+  PlanBuilder(const SchedulerConfig& config, int64_t vocab_size);
 
   void begin(int64_t step);
   void add(const ScheduledRow& row, const Generation& generation);
   /// Takes the lists over.
   void add_cache_work(CacheWork& work);
   const BatchPlan& plan() const { return plan_; }
+  /// The masks of the plan, made with it; valid until the next begin().
+  MaskProvider masks() const;
 
  private:
   SamplingRow& add_sampling();
 
   BatchPlan plan_;
+  const size_t mask_words_;
+  std::vector<uint32_t> masks_;     // of the rows that have one, mask_words_ each
   std::vector<SamplingRow> spare_;  // rows of earlier steps, for their capacity
 };
 

@@ -3,6 +3,7 @@
 // stream; n > 1 answers are n requests with sample_index 0 .. n-1 and one seed.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,10 @@
 #include "base/result.h"
 #include "engine/batch_plan.h"
 #include "text/output_stream.h"
+
+namespace baleen::text {
+class Grammar;
+}  // namespace baleen::text
 
 namespace baleen::engine {
 
@@ -42,6 +47,9 @@ struct GenerationRequest {
   // next one is </think>.
   std::optional<int32_t> reasoning_budget;
   text::OutputConfig output;
+  // What the answer must follow, from its first token or, where it starts in reasoning, from the
+  // token behind </think>; ends are forbidden before. Not with min_new_tokens or ignore_eos.
+  std::shared_ptr<const text::Grammar> grammar;
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kAbort, kError };

@@ -115,6 +115,12 @@ Status check_request(const GenerationRequest& request, const RequestLimits& limi
                            request.max_new_tokens,
                            request.min_new_tokens));
   }
+  if (request.grammar && request.min_new_tokens > 0) {
+    return bad("min_new_tokens", "min_new_tokens cannot be kept where a grammar says when it ends");
+  }
+  if (request.grammar && request.ignore_eos) {
+    return bad("ignore_eos", "ignore_eos cannot be kept where a grammar says when the answer ends");
+  }
   if (request.top_logprobs < 0 || request.top_logprobs > kMaxTopLogprobs) {
     return bad(
         "top_logprobs",

@@ -1,6 +1,7 @@
 #include "engine/scripted_executor.h"
 
 #include <algorithm>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -59,7 +60,7 @@ ExecutorInfo ScriptedExecutor::info() const {
   return info;
 }
 
-Ticket ScriptedExecutor::submit(const BatchPlan& plan, const MaskProvider&) {
+Ticket ScriptedExecutor::submit(const BatchPlan& plan, const MaskProvider& masks) {
   BALEEN_CHECK(!in_flight_, "step {} is unfinished", result_.step);
   if (options_.step_delay.count() > 0) {
     std::this_thread::sleep_for(options_.step_delay);
@@ -70,7 +71,7 @@ Ticket ScriptedExecutor::submit(const BatchPlan& plan, const MaskProvider&) {
   result_ = StepResult();
   result_.step = plan.step;
   for (const BatchRow& row : plan.rows) {
-    result_.rows.push_back(run_row(row, plan));
+    result_.rows.push_back(run_row(row, plan, masks));
   }
   in_flight_ = true;
   ticket_ = Ticket(ticket_.value() + 1);
@@ -83,7 +84,9 @@ StepResult ScriptedExecutor::wait(Ticket ticket) {
   return std::move(result_);
 }
 
-RowResult ScriptedExecutor::run_row(const BatchRow& row, const BatchPlan& plan) {
+RowResult ScriptedExecutor::run_row(const BatchRow& row,
+                                    const BatchPlan& plan,
+                                    const MaskProvider& masks) {
   Sequence& sequence = sequences_.at(static_cast<size_t>(row.slot.value()));
   RowResult result;
   if (row.kind == RowKind::kPrefill) {
@@ -108,8 +111,41 @@ RowResult ScriptedExecutor::run_row(const BatchRow& row, const BatchPlan& plan) 
     sequence.script = options_.lookup(sequence.prompt);
     sequence.loaded = true;
   }
-  emit(sequence, plan.sampling.at(static_cast<size_t>(row.sampling_index)), result);
+  const SamplingRow& sampling = plan.sampling.at(static_cast<size_t>(row.sampling_index));
+  mask_.clear();
+  if (sampling.bitmask_row >= 0) {
+    mask_.resize(static_cast<size_t>((options_.capacity.vocab_size + 31) / 32));
+    masks(sampling.bitmask_row, mask_);
+  }
+  emit(sequence, sampling, result);
   return result;
+}
+
+bool ScriptedExecutor::may_draw(const SamplingRow& sampling, int32_t id) const {
+  const auto& forbidden = sampling.forbidden_ids;
+  const auto bit = static_cast<size_t>(id);
+  return (mask_.empty() || (mask_[bit / 32] >> (bit % 32) & 1U) != 0) &&
+         std::find(forbidden.begin(), forbidden.end(), id) == forbidden.end();
+}
+
+int32_t ScriptedExecutor::draw(const Sequence& sequence, const SamplingRow& sampling) const {
+  std::vector<int32_t> allowed;
+  for (int32_t id = 0; id < options_.capacity.vocab_size; ++id) {
+    if (may_draw(sampling, id)) {
+      allowed.push_back(id);
+    }
+  }
+  if (allowed.empty()) {
+    return -1;
+  }
+  if (!sequence.script.random_seed) {
+    return allowed.front();
+  }
+  std::seed_seq seed{static_cast<uint32_t>(*sequence.script.random_seed),
+                     static_cast<uint32_t>(*sequence.script.random_seed >> 32U),
+                     static_cast<uint32_t>(sequence.emitted)};
+  std::mt19937_64 generator(seed);
+  return allowed[generator() % allowed.size()];
 }
 
 std::optional<int32_t> ScriptedExecutor::next_scripted(const Sequence& sequence) const {
@@ -175,6 +211,17 @@ void ScriptedExecutor::emit(Sequence& sequence, const SamplingRow& sampling, Row
         sequence.offset = ahead.offset;
         break;
       }
+    }
+    return;
+  }
+  const std::optional<int32_t> scripted = next_scripted(sequence);
+  const bool is_masked = scripted && !mask_.empty() && !may_draw(sampling, *scripted);
+  if (script.random_seed || is_masked) {
+    const int32_t id = draw(sequence, sampling);
+    if (id < 0) {
+      result.nan_logits = true;
+    } else {
+      push(id);
     }
     return;
   }

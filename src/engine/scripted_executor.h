@@ -36,11 +36,15 @@ enum class ScriptEnd : uint8_t {
 /// What one sequence emits. A step's tokens come together, as accepted drafts do; they are cut at
 /// SamplingRow::accept_limit. A forced token is emitted in place of the script, which then goes on
 /// behind its own next occurrence of that token, if it has one. While the next scripted token is
-/// forbidden, `filler_id` comes instead.
+/// forbidden, `filler_id` comes instead; while a mask forbids it, the lowest id that the mask
+/// allows.
 struct Script {
   std::vector<std::vector<int32_t>> steps;  // none empty
   ScriptEnd end = ScriptEnd::kStop;
   int32_t filler_id = 0;
+  // Instead of the steps: each token is drawn evenly from all that are allowed, as a function of
+  // this seed and the token's number.
+  std::optional<uint64_t> random_seed;
   std::optional<int32_t> nan_after;   // tokens emitted before the logits turn NaN
   std::optional<int32_t> fail_after;  // tokens emitted before the executor fails (throws)
 };
@@ -87,13 +91,17 @@ class ScriptedExecutor final : public Executor {
     bool loaded = false;
   };
 
-  RowResult run_row(const BatchRow& row, const BatchPlan& plan);
+  RowResult run_row(const BatchRow& row, const BatchPlan& plan, const MaskProvider& masks);
   void emit(Sequence& sequence, const SamplingRow& sampling, RowResult& result);
   std::optional<int32_t> next_scripted(const Sequence& sequence) const;
+  bool may_draw(const SamplingRow& sampling, int32_t id) const;
+  /// -1: nothing is allowed.
+  int32_t draw(const Sequence& sequence, const SamplingRow& sampling) const;
   void advance(Sequence& sequence) const;
 
   Options options_;
   std::vector<Sequence> sequences_;  // by slot
+  std::vector<uint32_t> mask_;       // of the row being run; empty: none
   StepResult result_;
   Ticket ticket_{0};
   bool in_flight_ = false;
