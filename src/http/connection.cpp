@@ -12,12 +12,11 @@
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
-#include <boost/url/parse.hpp>
-#include <boost/url/url_view.hpp>
 #include <sys/socket.h>
 
 #include "base/log.h"
 #include "http/exchange.h"
+#include "http/request_intake.h"
 #include "http/response_writer.h"
 
 namespace baleen::http {
@@ -39,14 +38,13 @@ class TcpConnection final : public Connection,
                             public Wire,
                             public std::enable_shared_from_this<TcpConnection> {
  public:
-  TcpConnection(net::ip::tcp::socket socket, ConnectionHost& host)
-      : host_(host), socket_(std::move(socket)), timer_(socket_.get_executor()) {
+  TcpConnection(net::ip::tcp::socket socket, std::string peer, ConnectionHost& host)
+      : host_(host),
+        socket_(std::move(socket)),
+        timer_(socket_.get_executor()),
+        peer_(std::move(peer)) {
     error_code ignored;
     socket_.set_option(net::ip::tcp::no_delay(true), ignored);
-    const auto peer = socket_.remote_endpoint(ignored);
-    if (!ignored) {
-      peer_ = peer.address().to_string();
-    }
   }
 
   void start() override {
@@ -205,6 +203,7 @@ class TcpConnection final : public Connection,
     has_next_ = false;
     started_ = Clock::now();
     route_.clear();
+    cross_origin_ = {};
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(host_.config().max_header_bytes));
     parser_->body_limit(static_cast<uint64_t>(host_.config().max_body_bytes));
@@ -281,23 +280,13 @@ class TcpConnection final : public Connection,
     chunked_ = message.version() >= 11;
     version_ = message.version();
     head_only_ = message.method() == bh::verb::head;
-    Request request;
-    request.method = std::string(message.method_string());
-    request.peer = peer_;
-    const auto target = boost::urls::parse_origin_form(
-        boost::urls::string_view(message.target().data(), message.target().size()));
-    if (!target) {
+    std::optional<Request> taken = request_of(parser_->get(), peer_);
+    if (!taken) {
       fail(400, "malformed request target");
       return;
     }
-    request.path = target->path();
-    for (const auto& item : target->params()) {
-      request.query.emplace_back(std::string(item.key), std::string(item.value));
-    }
-    for (const auto& field : message) {
-      request.headers.add(std::string(field.name_string()), std::string(field.value()));
-    }
-    request.body = std::move(parser_->get().body());
+    Request request = std::move(*taken);
+    cross_origin_ = cross_origin_headers(request, host_.config());
 
     exchange_ =
         std::make_shared<Exchange>(shared_from_this(), host_.config().max_stream_queue_bytes);
@@ -308,25 +297,15 @@ class TcpConnection final : public Connection,
     }
     events_begun_ = false;
     watch();
-    if (std::optional<Response> refusal = refuse_coding(request)) {
-      exchange_->respond(std::move(*refusal));
-      return;
+    std::optional<Response> answer = preflight_answer(request, host_.config());
+    if (!answer) {
+      answer = coding_refusal(request, host_);
     }
-    if (match.handler == nullptr) {
-      const bool wrong_method = !match.allowed_methods.empty();
-      Response response = host_.error_page(
-          wrong_method ? 405 : 404,
-          wrong_method ? "method " + request.method + " is not allowed on " + request.path
-                       : "no such path: " + request.path,
-          request.path);
-      std::string allowed;
-      for (const std::string& method : match.allowed_methods) {
-        allowed += (allowed.empty() ? "" : ", ") + method;
-      }
-      if (wrong_method) {
-        response.headers.add("Allow", allowed);
-      }
-      exchange_->respond(std::move(response));
+    if (!answer && match.handler == nullptr) {
+      answer = routing_refusal(request, match, host_);
+    }
+    if (answer) {
+      exchange_->respond(std::move(*answer));
       return;
     }
     request.path_parameter = std::move(match.parameter);
@@ -349,25 +328,6 @@ class TcpConnection final : public Connection,
     }
     const auto target = parser_->get().target();
     return std::string_view(target.data(), target.size()).substr(0, target.find('?'));
-  }
-
-  /// A body is read as it came: a coding that would have to be undone first is refused.
-  std::optional<Response> refuse_coding(const Request& request) const {
-    const std::string* content = request.headers.find("Content-Encoding");
-    if (content != nullptr && !boost::beast::iequals(*content, "identity")) {
-      Response response = host_.error_page(
-          415,
-          "Content-Encoding " + *content + " is not supported; send the body as it is",
-          request.path);
-      response.headers.add("Accept-Encoding", "identity");
-      return response;
-    }
-    const std::string* transfer = request.headers.find("Transfer-Encoding");
-    if (transfer != nullptr && !boost::beast::iequals(*transfer, "chunked")) {
-      return host_.error_page(
-          501, "Transfer-Encoding " + *transfer + " is not supported, only chunked", request.path);
-    }
-    return std::nullopt;
   }
 
   /// Writes what the exchange has, one write at a time.
@@ -397,17 +357,13 @@ class TcpConnection final : public Connection,
     }
   }
   void write_response(Response response) {
-    message_.emplace(static_cast<bh::status>(response.status), version_);
-    for (auto& [name, value] : response.headers.fields()) {
-      message_->insert(name, value);
-    }
+    status_ = response.status;
+    message_.emplace(message_of(std::move(response), cross_origin_, version_));
     message_->keep_alive(!last_request());
     keep_alive_ = message_->keep_alive();
-    message_->body() = std::move(response.body);
     message_->prepare_payload();
     writing_ = true;
     arm(host_.config().write_timeout);
-    status_ = response.status;
     auto done = [self = shared_from_this()](error_code error, size_t) {
       self->writing_ = false;
       error ? self->close() : self->answer_complete();
@@ -422,13 +378,7 @@ class TcpConnection final : public Connection,
   void write_events_header(const Headers& extra) {
     status_ = 200;
     events_begun_ = true;
-    events_message_.emplace(bh::status::ok, version_);
-    events_message_->set(bh::field::content_type, "text/event-stream");
-    events_message_->set(bh::field::cache_control, "no-cache");
-    events_message_->set("X-Accel-Buffering", "no");
-    for (const auto& [name, value] : extra.fields()) {
-      events_message_->insert(name, value);
-    }
+    events_message_.emplace(events_message_of(extra, cross_origin_, version_));
     keep_alive_ = keep_alive_ && chunked_;
     events_message_->keep_alive(keep_alive_);
     if (chunked_) {
@@ -588,13 +538,14 @@ class TcpConnection final : public Connection,
   Clock::time_point started_ = Clock::now();
   Clock::time_point body_deadline_;
   std::string route_;
+  Headers cross_origin_;  // of the answers to this request
   boost::beast::flat_buffer buffer_;
   std::optional<bh::request_parser<bh::string_body>> parser_;
   std::shared_ptr<Exchange> exchange_;
   Exchange::Output pending_;
-  std::optional<bh::response<bh::string_body>> message_;
+  std::optional<ResponseMessage> message_;
   std::optional<bh::response_serializer<bh::string_body>> response_serializer_;
-  std::optional<bh::response<bh::empty_body>> events_message_;
+  std::optional<EventsMessage> events_message_;
   std::optional<bh::response_serializer<bh::empty_body>> events_serializer_;
 };
 
@@ -607,8 +558,10 @@ Response ConnectionHost::error_page(int status,
                             : Response::text(status, message + "\n");
 }
 
-std::shared_ptr<Connection> make_connection(net::ip::tcp::socket socket, ConnectionHost& host) {
-  return std::make_shared<TcpConnection>(std::move(socket), host);
+std::shared_ptr<Connection> make_connection(net::ip::tcp::socket socket,
+                                            std::string peer,
+                                            ConnectionHost& host) {
+  return std::make_shared<TcpConnection>(std::move(socket), std::move(peer), host);
 }
 
 }  // namespace baleen::http

@@ -2,7 +2,7 @@
 // One TCP connection of the server, inside the room only. Lives on a strand of the server's I/O
 // threads and is kept alive by its pending operations; the host outlives it.
 //
-//   auto connection = make_connection(std::move(socket), host);
+//   auto connection = make_connection(std::move(socket), peer, host);
 //   connection->start();
 
 #include <atomic>
@@ -47,7 +47,9 @@ class Connection {
   virtual void cut() = 0;
 };
 
+/// `peer`: the client's address, for the log.
 std::shared_ptr<Connection> make_connection(boost::asio::ip::tcp::socket socket,
+                                            std::string peer,
                                             ConnectionHost& host);
 
 }  // namespace baleen::http

@@ -94,4 +94,12 @@ Router::Match Router::find(std::string_view method, std::string_view path) const
   return match;
 }
 
+std::vector<std::pair<std::string, std::string>> Router::routes() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const Route& route : routes_) {
+    all.emplace_back(route.method, route.path);
+  }
+  return all;
+}
+
 }  // namespace baleen::http

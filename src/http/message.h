@@ -73,6 +73,8 @@ class Router {
   /// A HEAD request uses the GET route. An exact route wins over a prefix, a longer prefix over a
   /// shorter.
   Match find(std::string_view method, std::string_view path) const;
+  /// Method and path of each route; a prefix ends in a slash.
+  std::vector<std::pair<std::string, std::string>> routes() const;
 
  private:
   struct Route {

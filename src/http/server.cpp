@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "http/connection.h"
+#include "http/tls_front.h"
 
 namespace baleen::http {
 
@@ -44,6 +46,8 @@ void ServerConfig::validate() const {
   need(idle_timeout.count() > 0 && header_timeout.count() > 0 && body_timeout.count() > 0 &&
            body_deadline.count() > 0 && write_timeout.count() > 0,
        "time-outs must be positive");
+  need(tls_certificate_file.empty() == tls_key_file.empty(),
+       "TLS needs a certificate and its key: one of the two is missing");
 }
 
 class Server::State final : public ConnectionHost {
@@ -57,6 +61,9 @@ class Server::State final : public ConnectionHost {
         io_work_(net::make_work_guard(io_)),
         handler_work_(net::make_work_guard(handlers_)) {
     config_.validate();
+    if (!config_.tls_certificate_file.empty()) {
+      tls_.emplace(config_.tls_certificate_file, config_.tls_key_file);
+    }
     listen();
   }
 
@@ -123,9 +130,10 @@ class Server::State final : public ConnectionHost {
 
   int port() const { return endpoint_.port(); }
   std::string url() const {
+    const char* scheme = tls_ ? "https" : "http";
     return endpoint_.address().is_v6()
-               ? fmt::format("http://[{}]:{}", endpoint_.address().to_string(), port())
-               : fmt::format("http://{}:{}", endpoint_.address().to_string(), port());
+               ? fmt::format("{}://[{}]:{}", scheme, endpoint_.address().to_string(), port())
+               : fmt::format("{}://{}:{}", scheme, endpoint_.address().to_string(), port());
   }
   int num_connections() const {
     const std::lock_guard lock(mutex_);
@@ -196,7 +204,18 @@ class Server::State final : public ConnectionHost {
     });
   }
   void admit(net::ip::tcp::socket socket) {
-    auto connection = make_connection(std::move(socket), *this);
+    error_code unknown;
+    const auto peer = socket.remote_endpoint(unknown);
+    if (tls_) {
+      try {
+        socket = tls_->terminate(std::move(socket), io_, config_.header_timeout);
+      } catch (const SystemError& error) {
+        log::warn("http", "accept_failed error={}", error.what());
+        return;
+      }
+    }
+    auto connection =
+        make_connection(std::move(socket), unknown ? "" : peer.address().to_string(), *this);
     bool full = false;
     {
       const std::lock_guard lock(mutex_);
@@ -236,6 +255,7 @@ class Server::State final : public ConnectionHost {
   std::unordered_map<const Connection*, std::weak_ptr<Connection>> connections_;
   net::io_context io_;
   net::io_context handlers_;
+  std::optional<TlsFront> tls_;  // its relays end with io_'s work
   net::ip::tcp::endpoint endpoint_;
   net::ip::tcp::acceptor acceptor_;
   net::steady_timer retry_;

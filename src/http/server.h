@@ -7,7 +7,7 @@
 //   server.start();
 //   server.shutdown(std::chrono::seconds(5));
 //
-// TLS: a connection touches its socket in connection.cpp alone, which is where a TLS stream goes.
+// With a certificate it speaks TLS alone (tls_front.h).
 
 #include <chrono>
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "http/message.h"
 
@@ -28,7 +29,11 @@ struct ServerConfig {
   int max_connections = 1024;
   int64_t max_body_bytes = 64LL << 20;
   int64_t max_header_bytes = 32LL << 10;
-  int64_t max_stream_queue_bytes = 8LL << 20;        // unsent events of one slow client
+  int64_t max_stream_queue_bytes = 8LL << 20;  // unsent events of one slow client
+  std::string tls_certificate_file;            // PEM, with its chain; empty: no TLS
+  std::string tls_key_file;                    // PEM
+  // Origins whose pages may call, such as https://example.org, or * for all; empty: none.
+  std::vector<std::string> cors_origins;
   std::chrono::milliseconds idle_timeout{75'000};    // between requests of a connection
   std::chrono::milliseconds header_timeout{10'000};  // from its first byte to the header's end
   std::chrono::milliseconds body_timeout{30'000};    // between two arriving pieces of a body
@@ -51,7 +56,8 @@ struct ServerHooks {
 
 class Server {
  public:
-  /// Binds and listens. Throws SystemError naming the address, ConfigError for bad settings.
+  /// Binds and listens. Throws SystemError naming the address, ConfigError for bad settings and for
+  /// certificates that cannot be used.
   Server(ServerConfig config, Router router, ServerHooks hooks);
   /// Calls shutdown(0) if the owner did not.
   ~Server();
@@ -60,7 +66,7 @@ class Server {
 
   void start();
   int port() const;
-  std::string url() const;  // http://host:port
+  std::string url() const;  // http://host:port, or https
   int num_connections() const;
 
   /// Stops accepting, closes idle connections, lets answers in progress finish until `grace` is
