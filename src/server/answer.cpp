@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "base/log.h"
 #include "server/messages/messages_answer.h"
 #include "server/native/native_answer.h"
+#include "server/responses/responses_answer.h"
 #include "server/streamed_answer.h"
 #include "server/whole_answer.h"
 
@@ -21,6 +23,20 @@ class ChoiceSink final : public engine::OutputSink {
   const size_t choice_;
 };
 
+const char* outcome_name(engine::FinishReason reason) {
+  switch (reason) {
+    case engine::FinishReason::kStop:
+      return "stop";
+    case engine::FinishReason::kLength:
+      return "length";
+    case engine::FinishReason::kAbort:
+      return "abort";
+    case engine::FinishReason::kError:
+      return "error";
+  }
+  return "?";
+}
+
 }  // namespace
 
 void Answer::take(size_t choice, engine::OutputEvent&& event) {
@@ -32,11 +48,20 @@ void Answer::take(size_t choice, engine::OutputEvent&& event) {
   if (ended_) {
     return;
   }
+  if (!first_event_) {
+    first_event_ = std::chrono::steady_clock::now();
+  }
   const bool last = event.finish.has_value();
+  const char* outcome = last ? outcome_name(event.finish->reason) : "";
+  if (last) {
+    completion_tokens_ += event.finish->completion_tokens;
+    cached_tokens_ += event.finish->cached_tokens;
+  }
   on_event(choice, std::move(event));
   if (last && --num_open_ == 0) {
     ended_ = true;
     on_complete();
+    log_end(outcome);
   }
 }
 
@@ -48,8 +73,28 @@ void Answer::fail(const Status& status) {
     }
     ended_ = true;
     on_failure(status);
+    log_end(status_code_name(status.code));
   }
   task_.abort_all();
+}
+
+void Answer::log_end(const char* outcome) const {
+  const auto ms = [&](std::chrono::steady_clock::time_point to) {
+    return std::chrono::duration<double, std::milli>(to - begun_).count();
+  };
+  const auto now = std::chrono::steady_clock::now();
+  log::info("server",
+            "request id={} stream={} choices={} prompt_tokens={} cached_tokens={} "
+            "completion_tokens={} first_ms={:.1f} took_ms={:.1f} outcome={}",
+            options().id,
+            options().stream,
+            num_choices(),
+            options().prompt_tokens,
+            cached_tokens_,
+            completion_tokens_,
+            ms(first_event_.value_or(now)),
+            ms(now),
+            outcome);
 }
 
 std::shared_ptr<Answer> make_answer(AnswerTask task, http::ResponseWriter writer) {
@@ -59,6 +104,9 @@ std::shared_ptr<Answer> make_answer(AnswerTask task, http::ResponseWriter writer
       return std::make_shared<MessagesStream>(std::move(task), std::move(writer));
     }
     return std::make_shared<MessagesAnswer>(std::move(task), std::move(writer));
+  }
+  if (task.options.form == AnswerForm::kResponses) {
+    return std::make_shared<ResponsesAnswer>(std::move(task), std::move(writer));
   }
   if (task.options.form == AnswerForm::kNative) {
     return std::make_shared<NativeAnswer>(std::move(task), std::move(writer));

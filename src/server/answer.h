@@ -6,9 +6,11 @@
 //   auto answer = make_answer({options, tokenizer, num_choices, abort_all}, std::move(writer));
 //   engine.submit(request, answer_sink(answer, 0));
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/result.h"
@@ -52,8 +54,15 @@ class Answer {
   virtual void on_complete() = 0;
   virtual void on_failure(const Status& status) = 0;
 
+  /// One line per request, without a word of it.
+  void log_end(const char* outcome) const;
+
   const AnswerTask task_;
+  const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::mutex mutex_;
+  std::optional<std::chrono::steady_clock::time_point> first_event_;
+  int64_t completion_tokens_ = 0;  // of the choices that ended
+  int64_t cached_tokens_ = 0;
   size_t num_open_;
   bool ended_ = false;
 };

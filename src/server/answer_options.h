@@ -10,9 +10,15 @@
 #include <string>
 #include <vector>
 
+#include <boost/json/object.hpp>
+
+#include "text/chat_message.h"
+
 namespace baleen::server {
 
-enum class AnswerForm : uint8_t { kChat, kCompletion, kMessages, kNative };
+class ResponseStore;
+
+enum class AnswerForm : uint8_t { kChat, kCompletion, kMessages, kNative, kResponses };
 
 /// What /generate adds, per choice.
 struct NativeChoice {
@@ -31,6 +37,13 @@ struct NativeOptions {
   std::vector<NativeChoice> choices;
 };
 
+/// What /v1/responses adds.
+struct ResponsesOptions {
+  boost::json::object settings;            // the request's, repeated in the response
+  std::shared_ptr<ResponseStore> store;    // with the server; null: the response is not kept
+  std::vector<text::ChatMessage> history;  // the conversation so far, for the store
+};
+
 struct AnswerOptions {
   AnswerForm form = AnswerForm::kChat;
   std::string id;       // chatcmpl-..., cmpl-..., msg_...
@@ -45,6 +58,7 @@ struct AnswerOptions {
   bool hides_end_token = true;                  // the end or stop token is no part of the text
   int64_t prompt_tokens = 0;                    // of all prompts, each counted once
   std::shared_ptr<const NativeOptions> native;  // of kNative
+  std::shared_ptr<const ResponsesOptions> responses;  // of kResponses
 };
 
 }  // namespace baleen::server

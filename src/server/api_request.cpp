@@ -21,6 +21,8 @@ const char* id_prefix(AnswerForm form) {
       return "msg_";
     case AnswerForm::kNative:
       return "";
+    case AnswerForm::kResponses:
+      return "resp_";
   }
   return "?";
 }

@@ -22,6 +22,8 @@ class Tokenizer;
 
 namespace baleen::server {
 
+class AnswerGrammars;
+
 struct ApiRequest {
   AnswerOptions answer;
   std::vector<engine::GenerationRequest> choices;  // index in the answer = index here
@@ -38,8 +40,10 @@ struct RequestContext {
   const ServerConfig& config;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   int64_t max_context = 0;
-  std::string_view body;  // the request's text
-  int64_t created = 0;    // now, in seconds since 1970
+  std::string_view body;                     // the request's text
+  int64_t created = 0;                       // now, in seconds since 1970
+  const AnswerGrammars* grammars = nullptr;  // null: the request is not run, only looked at
+  std::shared_ptr<ResponseStore> responses;  // null: none are kept
 };
 
 /// Fills what every answer has: its id, time, model and how it is sent.

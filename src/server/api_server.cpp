@@ -4,6 +4,7 @@
 #include <atomic>
 #include <ctime>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include <boost/json/array.hpp>
@@ -15,14 +16,19 @@
 #include "server/api_error.h"
 #include "server/chat_completion_request.h"
 #include "server/completion_request.h"
+#include "server/echo.h"
 #include "server/field_reader.h"
 #include "server/generation_service.h"
 #include "server/http_metrics.h"
 #include "server/json_input.h"
 #include "server/messages/messages_request.h"
 #include "server/native/native_request.h"
+#include "server/openapi_text.h"
 #include "server/operations/health_probe.h"
 #include "server/operations/server_facts.h"
+#include "server/responses/response_store.h"
+#include "server/responses/responses_request.h"
+#include "server/structured/answer_grammar.h"
 #include "server/text_tools.h"
 #include "text/tokenizer.h"
 
@@ -53,6 +59,11 @@ class ApiServer::State {
         registry_(registry),
         http_metrics_(registry),
         service_(engine, tokenizer_),
+        grammars_(*tokenizer_,
+                  engine.config().end_token_ids,
+                  engine.stats().capacity.vocab_size,
+                  registry),
+        responses_(std::make_shared<ResponseStore>(config_.max_stored_responses)),
         probe_(engine, std::max(tokenizer_->bos_id(), 0), config_.health_timeout),
         created_(unix_seconds()) {
     config_.validate();
@@ -64,10 +75,13 @@ class ApiServer::State {
     hooks.on_response = [this](const std::string& route, int status, std::chrono::nanoseconds) {
       http_metrics_.on_response(route, status);
     };
-    server_ = std::make_unique<http::Server>(config_.http, make_router(), std::move(hooks));
+    http::Router router = make_router();
+    routes_ = router.routes();
+    server_ = std::make_unique<http::Server>(config_.http, std::move(router), std::move(hooks));
   }
 
   http::Server& server() { return *server_; }
+  const std::vector<std::pair<std::string, std::string>>& routes() const { return routes_; }
 
   bool drain() {
     draining_ = true;
@@ -104,6 +118,9 @@ class ApiServer::State {
     router.add("GET", "/ping", [this](http::Request&&, http::ResponseWriter writer) {
       writer.respond(health());
     });
+    router.add("GET", "/openapi.json", [](http::Request&&, http::ResponseWriter writer) {
+      writer.respond(http::Response::json(200, std::string(openapi_text())));
+    });
     add_fact(router, "/v1/models", [this] {
       return json::object{{"object", "list"}, {"data", json::array{model_card(facts())}}};
     });
@@ -137,6 +154,14 @@ class ApiServer::State {
     add_generation(router, "/v1/chat/completions", read_chat_request);
     add_generation(router, "/v1/completions", read_completion_request);
     add_generation(router, "/v1/messages", read_messages_request);
+    add_generation(router, "/v1/responses", read_responses_request);
+    for (const char* method : {"GET", "POST"}) {
+      router.add_prefix(method,
+                        "/v1/responses/",
+                        guarded([this](http::Request&& request, http::ResponseWriter writer) {
+                          writer.respond(stored_response(request.method, request.path_parameter));
+                        }));
+    }
     return router;
   }
 
@@ -203,7 +228,7 @@ class ApiServer::State {
                       const char* method = "POST") {
     add_guarded(
         router, method, path, [this, read](http::Request&& request, http::ResponseWriter writer) {
-          Result<ApiRequest> parsed = read_body(request.body, read);
+          Result<ApiRequest> parsed = read_body(request.body, read, &grammars_);
           if (!parsed.ok()) {
             writer.respond(error_response(parsed.status(), error_form_of(request.path)));
             return;
@@ -215,7 +240,8 @@ class ApiServer::State {
   /// What `read` makes of a request's body.
   template <class Value>
   Result<Value> read_body(const std::string& text,
-                          Result<Value> (*read)(const json::object&, const RequestContext&)) {
+                          Result<Value> (*read)(const json::object&, const RequestContext&),
+                          const AnswerGrammars* grammars = nullptr) {
     if (draining_) {
       return Status{StatusCode::kUnavailable, "the server is shutting down", {}, {}};
     }
@@ -223,7 +249,8 @@ class ApiServer::State {
     if (!body.ok()) {
       return body.status();
     }
-    const RequestContext context{config_, tokenizer_, service_.max_context(), text, unix_seconds()};
+    const RequestContext context{
+        config_, tokenizer_, service_.max_context(), text, unix_seconds(), grammars, responses_};
     return read(*body, context);
   }
 
@@ -261,6 +288,24 @@ class ApiServer::State {
     return json::object{{"success", true}, {"num_aborted", count}};
   }
 
+  /// GET {id} or POST {id}/cancel.
+  http::Response stored_response(const std::string& method, std::string id) {
+    constexpr std::string_view kCancel = "/cancel";
+    const bool cancels = method == "POST" && id.ends_with(kCancel);
+    if (cancels) {
+      id.resize(id.size() - kCancel.size());
+      service_.live().abort(id);
+    }
+    const std::optional<StoredResponse> stored = responses_->find(id);
+    if (!stored || cancels == (method == "GET")) {
+      return error_response({StatusCode::kNotFound,
+                             "there is no kept response \"" + shortened(id) + "\"",
+                             {},
+                             "response_not_found"});
+    }
+    return http::Response::json(200, stored->body);
+  }
+
   ServerFacts facts() const { return {config_, engine_, service_.max_context(), created_}; }
 
   const ServerConfig config_;
@@ -269,9 +314,12 @@ class ApiServer::State {
   MetricRegistry& registry_;
   HttpMetrics http_metrics_;
   const GenerationService service_;
+  const AnswerGrammars grammars_;
+  const std::shared_ptr<ResponseStore> responses_;  // with the answers in progress
   HealthProbe probe_;
   const int64_t created_;
   std::atomic<bool> draining_{false};
+  std::vector<std::pair<std::string, std::string>> routes_;
   std::unique_ptr<http::Server> server_;
 };
 
@@ -289,6 +337,10 @@ void ApiServer::start() {
 
 std::string ApiServer::url() const {
   return state_->server().url();
+}
+
+std::vector<std::pair<std::string, std::string>> ApiServer::routes() const {
+  return state_->routes();
 }
 
 int ApiServer::port() const {

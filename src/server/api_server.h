@@ -8,6 +8,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/metrics.h"
 #include "engine/engine.h"
@@ -31,6 +33,8 @@ class ApiServer {
 
   void start();
   std::string url() const;
+  /// Method and path of everything that is answered.
+  std::vector<std::pair<std::string, std::string>> routes() const;
   int port() const;
 
   /// Health turns 503 and new work is refused; answers in progress may finish within

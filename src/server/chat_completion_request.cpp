@@ -9,7 +9,6 @@
 #include "engine/request_limits.h"
 #include "server/chat_messages.h"
 #include "server/chat_prompt.h"
-#include "server/echo.h"
 #include "server/thinking_fields.h"
 
 namespace baleen::server {
@@ -26,23 +25,6 @@ void read_thinking(FieldReader& fields, Conversation& conversation) {
     efforts.push_back(read_effort(inner, "reasoning_effort"));
     inner.finish();
   }
-}
-
-void read_response_format(FieldReader& fields) {
-  const json::object* format = fields.object("response_format");
-  if (format == nullptr) {
-    return;
-  }
-  const json::value* type = format->if_contains("type");
-  if (type == nullptr || *type != "text") {
-    fields.fail("response_format.type",
-                fmt::format("{} is not supported; accepted: \"text\"",
-                            type != nullptr ? shown(*type) : "a format without type"));
-    return;
-  }
-  FieldReader inner(*format, fields.path_of("response_format"), fields.status());
-  inner.ignore({"type"});
-  inner.finish();
 }
 
 /// max_completion_tokens, or max_tokens as it was called before.
@@ -77,7 +59,6 @@ Result<ApiRequest> read_chat_request(const json::object& body, const RequestCont
   GenerationFields common = read_generation_fields(fields);
   const auto max_tokens = read_max_tokens(fields, request);
   read_logprobs(fields, common.request);
-  read_response_format(fields);
   Conversation conversation;
   read_thinking(fields, conversation);
   request.answer.separate_reasoning = fields.boolean("separate_reasoning").value_or(true);
@@ -88,11 +69,14 @@ Result<ApiRequest> read_chat_request(const json::object& body, const RequestCont
     status = check_model(common.model, context.config);
   }
   RawJson raw(context.body);
+  read_response_format(fields, raw, conversation.format);
+  read_grammar_fields(fields, false, conversation.format);
   text::ChatRequest& chat = conversation.chat;
   chat.messages = read_messages(fields, raw);
   ToolFields tools = read_tools(fields, raw);
   chat.functions = std::move(tools.functions);
   conversation.tools = std::move(tools.specs);
+  conversation.choice = std::move(tools.choice);
   chat.continue_final_message = fields.boolean("continue_final_message").value_or(false);
   fields.finish();
   if (!status.ok()) {

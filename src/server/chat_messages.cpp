@@ -152,20 +152,37 @@ text::ChatMessage read_message(FieldReader& fields, RawJson& raw, size_t index) 
   return message;
 }
 
-/// True when calls may be made.
-bool read_tool_choice(FieldReader& fields) {
+/// "auto", "none", "required", or {"type": "function", "function": {"name"}}.
+void read_tool_choice(FieldReader& fields, ToolChoice& out) {
   const json::value* choice = fields.value("tool_choice");
   if (choice == nullptr) {
-    return true;
+    return;
   }
-  if (choice->is_string() && choice->get_string() == "none") {
-    return false;
+  if (choice->is_object()) {
+    FieldReader inner(choice->get_object(), fields.path_of("tool_choice"), fields.status());
+    inner.require("type");
+    inner.only("type", "function");
+    inner.require("function");
+    if (const json::object* function = inner.object("function")) {
+      FieldReader named(*function, inner.path_of("function"), fields.status());
+      named.require("name");
+      out.kind = ToolChoice::Kind::kNamed;
+      out.name = named.string("name").value_or("");
+      named.finish();
+    }
+    inner.finish();
+    return;
   }
-  if (!choice->is_string() || choice->get_string() != "auto") {
+  const std::string text = choice->is_string() ? std::string(choice->get_string()) : "";
+  if (text == "none") {
+    out.kind = ToolChoice::Kind::kNone;
+  } else if (text == "required") {
+    out.kind = ToolChoice::Kind::kRequired;
+  } else if (text != "auto") {
     fields.fail("tool_choice",
-                fmt::format("{} is not supported; accepted: \"auto\", \"none\"", shown(*choice)));
+                fmt::format("must be \"auto\", \"none\", \"required\" or a function, is {}",
+                            shown(*choice)));
   }
-  return true;
 }
 
 }  // namespace
@@ -179,11 +196,15 @@ bool is_tool_name(std::string_view name, size_t max_bytes) {
 }
 
 const text::JsonValue* RawJson::element(std::string_view name, size_t index) {
+  const text::JsonValue* list = member(name);
+  return list != nullptr && index < list->items.size() ? &list->items[index] : nullptr;
+}
+
+const text::JsonValue* RawJson::member(std::string_view name) {
   if (!root_) {
     root_ = text::parse_json(body_).value_or(text::JsonValue());
   }
-  const text::JsonValue* list = root_->find(name);
-  return list != nullptr && index < list->items.size() ? &list->items[index] : nullptr;
+  return root_->find(name);
 }
 
 std::vector<text::ChatMessage> read_messages(FieldReader& fields, RawJson& raw) {
@@ -210,10 +231,11 @@ std::vector<text::ChatMessage> read_messages(FieldReader& fields, RawJson& raw) 
 
 ToolFields read_tools(FieldReader& fields, RawJson& raw) {
   ToolFields tools;
-  const bool may_call = read_tool_choice(fields);
-  fields.only("parallel_tool_calls", true);
+  read_tool_choice(fields, tools.choice);
+  tools.choice.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
   const json::array* list = fields.array("tools");
   if (list == nullptr) {
+    settle_tools(fields, tools);
     return tools;
   }
   std::set<std::string> names;
@@ -237,7 +259,7 @@ ToolFields read_tools(FieldReader& fields, RawJson& raw) {
     const std::string name = inner.string("name").value_or("");
     inner.string("description");
     const bool has_parameters = inner.object("parameters") != nullptr;
-    inner.only("strict", false);
+    const bool strict = inner.boolean("strict").value_or(false);
     inner.finish();
     if (!is_tool_name(name, kMaxToolNameBytes)) {
       inner.fail("name", "must be 1 to 64 letters, digits, '_', '-' or '.'");
@@ -253,9 +275,25 @@ ToolFields read_tools(FieldReader& fields, RawJson& raw) {
     const text::JsonValue* parameters = has_parameters ? raw_function->find("parameters") : nullptr;
     tools.functions.push_back(text::json_text(*raw_function));
     tools.specs.push_back(
-        {name, parameters != nullptr ? text::json_text(*parameters) : std::string()});
+        {name, parameters != nullptr ? text::json_text(*parameters) : std::string(), strict});
   }
-  return may_call ? std::move(tools) : ToolFields{};
+  settle_tools(fields, tools);
+  return tools;
+}
+
+void settle_tools(FieldReader& fields, ToolFields& tools) {
+  const ToolChoice& choice = tools.choice;
+  if (choice.kind == ToolChoice::Kind::kNone) {
+    tools.functions.clear();
+    tools.specs.clear();
+  } else if (choice.kind == ToolChoice::Kind::kRequired && tools.specs.empty()) {
+    fields.fail(choice.field, "needs tools to choose from");
+  } else if (choice.kind == ToolChoice::Kind::kNamed &&
+             std::none_of(tools.specs.begin(), tools.specs.end(), [&](const text::ToolSpec& tool) {
+               return tool.name == choice.name;
+             })) {
+    fields.fail(choice.field, fmt::format("\"{}\" is not among the tools", shortened(choice.name)));
+  }
 }
 
 }  // namespace baleen::server

@@ -27,6 +27,8 @@ class RawJson {
   explicit RawJson(std::string_view body) : body_(body) {}
   /// The element `index` of the array member `name`, or null.
   const text::JsonValue* element(std::string_view name, size_t index);
+  /// The member `name`, or null.
+  const text::JsonValue* member(std::string_view name);
 
  private:
   std::string_view body_;
@@ -40,11 +42,24 @@ std::vector<text::ChatMessage> read_messages(FieldReader& fields, RawJson& raw);
 /// 1 to `max_bytes` letters, digits, '_', '-' or '.'.
 bool is_tool_name(std::string_view name, size_t max_bytes);
 
+/// Which calls an answer may have.
+struct ToolChoice {
+  enum class Kind : uint8_t { kAuto, kNone, kRequired, kNamed };
+  Kind kind = Kind::kAuto;
+  std::string name;                   // of kNamed
+  bool one_call = false;              // not several in one answer
+  std::string field = "tool_choice";  // for errors
+};
+
 struct ToolFields {
   std::vector<std::string> functions;  // each tool's function, for the prompt
   std::vector<text::ToolSpec> specs;   // the same, for the output parser
+  ToolChoice choice;
 };
-/// "tools", "tool_choice" and "parallel_tool_calls"; empty when tool_choice is "none".
+/// "tools", "tool_choice" and "parallel_tool_calls"; no tools when tool_choice is "none".
 ToolFields read_tools(FieldReader& fields, RawJson& raw);
+
+/// Drops the tools of a request that may not call any, and refuses a choice that has no tool.
+void settle_tools(FieldReader& fields, ToolFields& tools);
 
 }  // namespace baleen::server

@@ -1,9 +1,11 @@
 #include "server/chat_prompt.h"
 
 #include <charconv>
+#include <memory>
 #include <string_view>
 #include <utility>
 
+#include "server/structured/answer_grammar.h"
 #include "text/tokenizer.h"
 
 namespace baleen::server {
@@ -44,10 +46,19 @@ Result<std::vector<int32_t>> prepare_conversation(Conversation conversation,
   if (!decision.ok()) {
     return decision.status();
   }
+  conversation.chat.response_format = conversation.format.schema;
   const Result<text::RenderedPrompt> prompt =
       text::render_request(conversation.chat, profile, *decision);
   if (!prompt.ok()) {
     return in_client_paths(prompt.status(), conversation.message_paths);
+  }
+  if (context.grammars != nullptr) {
+    Result<std::shared_ptr<const text::Grammar>> grammar = context.grammars->make(
+        conversation.format, conversation.choice, conversation.tools, profile);
+    if (!grammar.ok()) {
+      return grammar.status();
+    }
+    request.grammar = std::move(grammar).value();
   }
   text::OutputConfig& output = request.output;
   output.parse_markup = true;

@@ -13,21 +13,26 @@
 
 #include "engine/request.h"
 #include "server/api_request.h"
+#include "server/chat_messages.h"
+#include "server/structured/answer_format.h"
 #include "text/chat_request.h"
 #include "text/thinking.h"
 
 namespace baleen::server {
 
 struct Conversation {
-  text::ChatRequest chat;                  // messages, tools of the prompt, response format
+  text::ChatRequest chat;                  // messages and tools of the prompt
   std::vector<text::ToolSpec> tools;       // the same tools, for the output parser
+  ToolChoice choice;                       // which of them may or must be called
+  AnswerFormat format;                     // what the answer is to look like
   text::ThinkingFields thinking;           // what the request says about it
   std::optional<int32_t> thinking_budget;  // >= 1
   /// Where the client wrote chat.messages[i], for errors; empty: at messages[i].
   std::vector<std::string> message_paths;
 };
 
-/// The prompt. Fills what `request` needs to know of it: output parser and reasoning budget.
+/// The prompt. Fills what `request` needs to know of it: output parser, reasoning budget and, where
+/// the context can make one, the grammar of the answer.
 Result<std::vector<int32_t>> prepare_conversation(Conversation conversation,
                                                   const RequestContext& context,
                                                   engine::GenerationRequest& request);

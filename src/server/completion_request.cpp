@@ -7,6 +7,7 @@
 
 #include "engine/request_limits.h"
 #include "server/json_input.h"
+#include "server/structured/answer_grammar.h"
 #include "text/tokenizer.h"
 
 namespace baleen::server {
@@ -87,12 +88,17 @@ Result<ApiRequest> read_completion_request(const json::object& body,
       best_of && *best_of != common.n) {
     fields.fail("best_of", fmt::format("{} is not supported; accepted: n, {}", *best_of, common.n));
   }
+  AnswerFormat format;
+  read_grammar_fields(fields, true, format);
   if (fields.ok()) {
     status = check_model(common.model, context.config);
   }
   std::vector<std::vector<int32_t>> prompts =
       read_prompts(fields, *context.tokenizer, request.prompt_is_list);
   fields.finish();
+  if (status.ok()) {
+    status = add_grammar(format, context, common.request);
+  }
   if (!status.ok()) {
     return status;
   }

@@ -1,5 +1,6 @@
 #include "server/generation_fields.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -86,6 +87,12 @@ void read_float(FieldReader& fields, std::string_view name, float& out) {
   }
 }
 
+bool is_request_id(std::string_view id) {
+  constexpr size_t kMaxBytes = 256;
+  return !id.empty() && id.size() <= kMaxBytes &&
+         std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 127; });
+}
+
 void read_stop_strings(FieldReader& fields, std::string_view name, text::OutputConfig& output) {
   auto stops = fields.string_list(name);
   if (!stops) {
@@ -134,7 +141,12 @@ GenerationFields read_generation_fields(FieldReader& fields) {
   GenerationFields out;
   fields.require("model");
   out.model = fields.string("model").value_or("");
-  out.rid = fields.string("rid").value_or("");
+  if (const auto rid = fields.string("rid")) {
+    out.rid = *rid;
+    if (!is_request_id(*rid)) {
+      fields.fail("rid", "must be 1 to 256 printable ASCII characters without spaces");
+    }
+  }
   out.n = static_cast<int32_t>(fields.integer("n", 1, kMaxChoices).value_or(1));
   read_sampling_fields(fields, "seed", out.request.sampling);
   read_stop_fields(fields, "min_tokens", out.request);
@@ -148,9 +160,7 @@ GenerationFields read_generation_fields(FieldReader& fields) {
         "service_tier",
         fmt::format("\"{}\" is not supported; accepted: \"auto\", \"default\"", shortened(*tier)));
   }
-  fields.not_supported({"regex",
-                        "ebnf",
-                        "stop_regex",
+  fields.not_supported({"stop_regex",
                         "return_hidden_states",
                         "return_routed_experts",
                         "return_indexer_topk",

@@ -32,6 +32,9 @@ struct GenerationFields {
 /// refused, so that the limits checked later are told what the client sent.
 void read_float(FieldReader& fields, std::string_view name, float& out);
 
+/// The client's name of a request: up to 256 printable ASCII characters.
+bool is_request_id(std::string_view id);
+
 /// "stop" or what the dialect calls it: a string or up to kMaxStopStrings, none empty.
 void read_stop_strings(FieldReader& fields, std::string_view name, text::OutputConfig& output);
 

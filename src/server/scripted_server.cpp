@@ -4,6 +4,7 @@
 //
 // The file: {"tokenizer": path, "model": name, "step_delay_us": 0, "num_slots": 64, "max_context":
 // 4096, "max_queued": 1024, "default_thinking": false, "api_key": "", "drain_timeout_ms": 5000,
+// "tls_certificate_file": "", "tls_key_file": "",
 // "scripts": [{"prompt_contains": text, "text": text or "pieces": [text, ...], "end": "stop" |
 // "length" | "repeat", "nan_after": tokens, "fail_after": tokens}, ...]}. The first script whose
 // text the prompt contains is used. Prints `ready URL` and ends with 0 after SIGTERM.
@@ -95,6 +96,8 @@ int run(const char* file, int port) {
   config.model_name = fields.string("model").value_or("scripted");
   config.default_thinking = fields.boolean("default_thinking").value_or(false);
   config.api_key = fields.string("api_key").value_or("");
+  config.http.tls_certificate_file = fields.string("tls_certificate_file").value_or("");
+  config.http.tls_key_file = fields.string("tls_key_file").value_or("");
   config.drain_timeout = std::chrono::milliseconds(count("drain_timeout_ms", 5000));
   engine::ScriptedExecutor::Options executor;
   executor.step_delay = std::chrono::microseconds(count("step_delay_us", 0));

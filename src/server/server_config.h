@@ -24,6 +24,7 @@ struct ServerConfig {
   std::string weight_version = "default";  // shown with native answers and in /model_info
   std::string version;                     // of the program, for /server_info
   std::chrono::milliseconds health_timeout{20'000};  // /health_generate
+  size_t max_stored_responses = 1000;                // of /v1/responses
   bool default_thinking = false;
   text::ChatProfile chat_profile = text::ChatProfile::kV4;
   std::chrono::milliseconds drain_timeout{30'000};  // for requests in progress at shutdown

@@ -237,14 +237,14 @@ std::string function_text(const std::string& name,
 void read_one_tool(FieldReader& tool,
                    const text::JsonValue* raw_tool,
                    std::set<std::string>& names,
-                   Conversation& conversation) {
+                   ToolFields& tools) {
   tool.only("type", "custom");
   tool.require("name");
   tool.require("input_schema");
   const std::string name = tool.string("name").value_or("");
   const auto description = tool.string("description");
   const bool has_schema = tool.object("input_schema") != nullptr;
-  tool.only("strict", false);
+  const bool strict = tool.boolean("strict").value_or(false);
   tool.only("defer_loading", false);
   tool.ignore({"cache_control", "eager_input_streaming"});
   tool.finish();
@@ -261,8 +261,27 @@ void read_one_tool(FieldReader& tool,
     return;
   }
   const std::string parameters = text::json_text(*schema);
-  conversation.chat.functions.push_back(function_text(name, description, parameters));
-  conversation.tools.push_back({name, parameters});
+  tools.functions.push_back(function_text(name, description, parameters));
+  tools.specs.push_back({name, parameters, strict});
+}
+
+/// {"type": "auto" | "any" | "tool" | "none", "name", "disable_parallel_tool_use"}.
+void read_choice(FieldReader& fields, ToolChoice& choice) {
+  fields.require("type");
+  const std::string type = fields.string("type").value_or("");
+  if (type == "none") {
+    choice.kind = ToolChoice::Kind::kNone;
+  } else if (type == "any") {
+    choice.kind = ToolChoice::Kind::kRequired;
+  } else if (type == "tool") {
+    choice.kind = ToolChoice::Kind::kNamed;
+    fields.require("name");
+    choice.name = fields.string("name").value_or("");
+  } else if (type != "auto") {
+    fields.fail("type", fmt::format("must be auto, any, tool or none, is \"{}\"", shortened(type)));
+  }
+  choice.one_call = fields.boolean("disable_parallel_tool_use").value_or(false);
+  fields.finish();
 }
 
 }  // namespace
@@ -296,36 +315,25 @@ void read_message_list(FieldReader& fields, RawJson& raw, Conversation& conversa
 }
 
 void read_message_tools(FieldReader& fields, RawJson& raw, Conversation& conversation) {
-  bool may_call = true;
+  ToolFields tools;
   if (const json::object* choice = fields.object("tool_choice")) {
     FieldReader inner(*choice, fields.path_of("tool_choice"), fields.status());
-    inner.require("type");
-    const std::string type = inner.string("type").value_or("");
-    may_call = type != "none";
-    if (type != "auto" && type != "none") {
-      inner.fail(
-          "type",
-          fmt::format("\"{}\" is not supported; accepted: \"auto\", \"none\"", shortened(type)));
-    }
-    inner.only("disable_parallel_tool_use", false);
-    inner.finish();
+    read_choice(inner, tools.choice);
   }
-  const json::array* list = fields.array("tools");
-  if (list == nullptr) {
-    return;
-  }
-  std::set<std::string> names;
-  for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
-    const std::string path = element_path("tools", i);
-    if (const json::object* object = block_object((*list)[i], path, fields.status())) {
-      FieldReader tool(*object, path, fields.status());
-      read_one_tool(tool, raw.element("tools", i), names, conversation);
+  if (const json::array* list = fields.array("tools")) {
+    std::set<std::string> names;
+    for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
+      const std::string path = element_path("tools", i);
+      if (const json::object* object = block_object((*list)[i], path, fields.status())) {
+        FieldReader tool(*object, path, fields.status());
+        read_one_tool(tool, raw.element("tools", i), names, tools);
+      }
     }
   }
-  if (!may_call) {
-    conversation.chat.functions.clear();
-    conversation.tools.clear();
-  }
+  settle_tools(fields, tools);
+  conversation.chat.functions = std::move(tools.functions);
+  conversation.tools = std::move(tools.specs);
+  conversation.choice = std::move(tools.choice);
 }
 
 }  // namespace baleen::server

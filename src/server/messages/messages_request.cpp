@@ -15,14 +15,23 @@
 namespace baleen::server {
 namespace {
 
-void read_output_config(FieldReader& fields, Conversation& conversation) {
+void read_output_config(FieldReader& fields, RawJson& raw, Conversation& conversation) {
   const json::object* config = fields.object("output_config");
   if (config == nullptr) {
     return;
   }
   FieldReader inner(*config, fields.path_of("output_config"), fields.status());
   conversation.thinking.efforts.push_back(read_effort(inner, "effort"));
-  inner.not_supported({"format", "task_budget"});
+  if (const json::object* format = inner.object("format")) {
+    FieldReader form(*format, inner.path_of("format"), fields.status());
+    form.require("type");
+    form.only("type", "json_schema");
+    const text::JsonValue* raw_config = raw.member("output_config");
+    read_schema_object(
+        form, raw_config != nullptr ? raw_config->find("format") : nullptr, conversation.format);
+    form.finish();
+  }
+  inner.not_supported({"task_budget"});
   inner.finish();
 }
 
@@ -79,7 +88,8 @@ Result<MessagesFields> read_fields(const json::object& body,
   out.common.stream = fields.boolean("stream").value_or(false);
   read_sampling(fields, out.common);
   read_thinking_object(fields, conversation);
-  read_output_config(fields, conversation);
+  RawJson raw(context.body);
+  read_output_config(fields, raw, conversation);
   read_context_management(fields);
   fields.ignore({"metadata", "cache_control", "betas"});
   if (const auto tier = fields.string("service_tier");
@@ -93,7 +103,6 @@ Result<MessagesFields> read_fields(const json::object& body,
   if (fields.ok()) {
     status = check_model(out.common.model, context.config);
   }
-  RawJson raw(context.body);
   read_message_list(fields, raw, conversation);
   read_message_tools(fields, raw, conversation);
   fields.finish();

@@ -11,6 +11,7 @@
 #include "server/echo.h"
 #include "server/generation_fields.h"
 #include "server/json_input.h"
+#include "server/structured/answer_grammar.h"
 #include "text/tokenizer.h"
 
 namespace baleen::server {
@@ -130,6 +131,7 @@ Prompts read_native_prompts(FieldReader& fields, const text::Tokenizer& tokenize
 /// sampling_params of one prompt. `max_tokens` is what was asked for, if anything was.
 GenerationFields read_sampling_params(const json::object& object,
                                       const std::string& path,
+                                      const RequestContext& context,
                                       Status& status,
                                       std::optional<int64_t>& max_tokens) {
   FieldReader fields(object, path, status);
@@ -141,14 +143,13 @@ GenerationFields read_sampling_params(const json::object& object,
   out.n = static_cast<int32_t>(fields.integer("n", 1, kMaxChoices).value_or(1));
   request.output.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
   fields.only("spaces_between_special_tokens", true);  // this tokenizer never puts any
-  fields.not_supported({"json_schema",
-                        "regex",
-                        "ebnf",
-                        "structural_tag",
-                        "stop_regex",
-                        "stream_interval",
-                        "custom_params"});
+  AnswerFormat format;
+  read_grammar_fields(fields, true, format);
+  fields.not_supported({"stop_regex", "stream_interval", "custom_params"});
   fields.finish();
+  if (status.ok()) {
+    status = add_grammar(format, context, request);
+  }
   return out;
 }
 
@@ -227,11 +228,16 @@ Result<ApiRequest> read_native_request(const json::object& body, const RequestCo
     std::optional<int64_t> max_tokens;
     const json::object none;
     GenerationFields one = read_sampling_params(
-        params != nullptr ? params->get_object() : none, path, status, max_tokens);
+        params != nullptr ? params->get_object() : none, path, context, status, max_tokens);
     one.request.output.parse_markup = false;
     NativeChoice choice;
     read_logprob_fields(batch, p, one.request, choice);
-    choice.id = batch.string("rid", p).value_or("");
+    if (const auto rid = batch.string("rid", p)) {
+      choice.id = *rid;
+      if (!is_request_id(*rid)) {
+        fields.fail("rid", "must be 1 to 256 printable ASCII characters without spaces");
+      }
+    }
     if (!status.ok() || prompts.ids[p].empty()) {
       if (status.ok()) {
         fields.fail(prompts.paths[p], "must have at least one token");

@@ -185,6 +185,8 @@ TEST(NativeTest, FaultsNameTheirField) {
   refused(R"({"text": ["a", "b"], "sampling_params": [{}, 1]})", "sampling_params[1]");
   refused(R"({"text": "a", "return_routed_experts": true})", "return_routed_experts");
   refused(R"({"text": "a", "session_params": {}})", "session_params");
+  refused(R"({"text": "a", "rid": "two\nlines"})", "rid");
+  refused(R"({"text": "a", "rid": ""})", "rid");
 }
 
 }  // namespace
