@@ -10,6 +10,7 @@ namespace baleen::apps {
 void add_bench(CLI::App& app);
 void add_chat(CLI::App& app);
 void add_convert(CLI::App& app);
+void add_doctor(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_score(CLI::App& app);

@@ -65,6 +65,17 @@ void add_flags(CLI::App& command, ServeOptions& o) {
   command.add_option("--weight-version",
                      o.server.weight_version,
                      "Name of the weights in native answers and /model_info");
+  command.add_option("--responses-store",
+                     o.server.max_stored_responses,
+                     "Responses of /v1/responses that are kept in memory");
+  command.add_option("--cors-origin",
+                     o.server.http.cors_origins,
+                     "Origin whose pages may call, such as https://example.org; * for all; again "
+                     "for more");
+  command.add_option("--tls-certificate",
+                     o.server.http.tls_certificate_file,
+                     "PEM file with its chain: serve TLS");
+  command.add_option("--tls-key", o.server.http.tls_key_file, "PEM file of the certificate's key");
   command.add_option("--default-thinking",
                      o.server.default_thinking,
                      "Whether the model thinks where a request does not say");

@@ -1,6 +1,7 @@
 """The commands that work on folders: synth, convert, plan and score in a row, and what they refuse."""
 import json
 import os
+import socket
 import struct
 import subprocess
 
@@ -157,3 +158,30 @@ def test_convert_names_a_truncated_file_and_leaves_no_folder(published, tmp_path
 def test_synth_and_convert_never_write_over_a_model(published):
     assert str(published) in refused("synth", published, "--config", "tiny")
     assert str(ABACUS) in refused("convert", published, ABACUS, "--format", "bf16")
+
+
+def verdicts(output):
+    """{what: (verdict, text)} of doctor's lines."""
+    return {line.split()[1]: (line.split()[0], line) for line in output.splitlines()}
+
+
+def test_doctor_looks_before_serving(tmp_path):
+    found = verdicts(good("doctor", ABACUS, "--port", 0))
+    assert {what: verdict for what, (verdict, _) in found.items() if what != "files"} == dict.fromkeys(
+        ["program", "processor", "config", "weights", "tokenizer", "format", "address"], "ok")
+    assert "chat profile v4" in found["format"][1]
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_bytes((ABACUS / "config.json").read_bytes())
+    done = baleen("doctor", broken, "--port", 0)
+    found = verdicts(done.stdout)
+    assert done.returncode == 1 and "doctor" in done.stderr
+    assert found["config"][0] == "ok" and found["weights"][0] == "fail" and found["tokenizer"][0] == "fail"
+
+
+def test_doctor_finds_an_address_that_is_taken():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = baleen("doctor", "--port", taken.getsockname()[1])
+    assert done.returncode == 1 and verdicts(done.stdout)["address"][0] == "fail"

@@ -1,0 +1,152 @@
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "apps/chat_profile_choice.h"
+#include "apps/commands.h"
+#include "base/error.h"
+#include "http/server.h"
+#include "text/tokenizer.h"
+#include "weights/checkpoint.h"
+#include "weights/config_json.h"
+#include "weights/generation_config.h"
+
+namespace baleen::apps {
+namespace {
+
+struct DoctorFlags {
+  std::string folder;
+  std::string host = "127.0.0.1";
+  int port = 30000;
+};
+
+/// One line per check: ok, warn or fail, what was looked at, and what was found or is to be done.
+class Report {
+ public:
+  void say(const char* verdict, const char* what, const std::string& text) {
+    std::printf("%-4s  %-10s  %s\n", verdict, what, text.c_str());
+  }
+  /// `look` gives what it found, or throws why it is no good.
+  void check(const char* what, const std::function<std::string()>& look) {
+    try {
+      say("ok", what, look());
+    } catch (const std::exception& error) {
+      say("fail", what, error.what());
+      failed_ = true;
+    }
+  }
+  bool failed() const { return failed_; }
+
+ private:
+  bool failed_ = false;
+};
+
+void check_machine(Report& report) {
+#if defined(__x86_64__)
+  report.check("processor", [] {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+      throw Error("no AVX2 or FMA: this build runs on x86-64-v3 processors");
+    }
+    return fmt::format("{} cores with AVX2 and FMA", ::sysconf(_SC_NPROCESSORS_ONLN));
+  });
+#endif
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  constexpr rlim_t kWantedFiles = 4096;
+  report.say(files.rlim_cur >= kWantedFiles ? "ok" : "warn",
+             "files",
+             files.rlim_cur >= kWantedFiles
+                 ? fmt::format("{} descriptors may be open", files.rlim_cur)
+                 : fmt::format("{} descriptors may be open; each client needs one: ulimit -n 65536",
+                               files.rlim_cur));
+}
+
+double available_gib() {
+  const auto pages = static_cast<double>(::sysconf(_SC_AVPHYS_PAGES));
+  return pages * static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1 << 30);
+}
+
+void check_model(Report& report, const std::filesystem::path& folder) {
+  if (folder.empty()) {
+    report.say("warn", "model", "no folder given: weights, tokenizer and format are not looked at");
+    return;
+  }
+  report.check("config", [&] {
+    const weights::ParsedConfig parsed = weights::read_config_json(folder / "config.json");
+    std::string unknown;
+    for (const std::string& key : parsed.unknown_keys) {
+      unknown += (unknown.empty() ? "; keys without meaning: " : ", ") + key;
+    }
+    return fmt::format("{} layers, vocabulary {}, context {}{}",
+                       parsed.config.num_hidden_layers,
+                       parsed.config.vocab_size,
+                       parsed.config.max_position_embeddings,
+                       unknown);
+  });
+  report.check("weights", [&] {
+    const weights::Checkpoint checkpoint = weights::Checkpoint::open(folder);
+    const double gib = static_cast<double>(checkpoint.total_bytes()) / (1 << 30);
+    if (gib > available_gib()) {
+      throw Error(fmt::format(
+          "{:.1f} GiB of tensors, but {:.1f} GiB of memory are free", gib, available_gib()));
+    }
+    return fmt::format("{} tensors, {:.2f} GiB, all there; {:.1f} GiB of memory are free",
+                       checkpoint.parameters().size(),
+                       gib,
+                       available_gib());
+  });
+  report.check("tokenizer", [&] {
+    const auto tokenizer = text::Tokenizer::load(folder / "tokenizer.json");
+    for (const char* token : {"<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "｜DSML｜"}) {
+      tokenizer->require(token, "the chat format");
+    }
+    return fmt::format("{} ids, with the control tokens of the chat format",
+                       tokenizer->vocab_size());
+  });
+  report.check("format", [&] {
+    const weights::ParsedConfig parsed = weights::read_config_json(folder / "config.json");
+    const weights::GenerationConfig generation =
+        weights::read_generation_config(folder, parsed.config);
+    const ChatProfileChoice choice =
+        choose_chat_profile(folder, generation.chat_profile, parsed.has_dspark_keys, "");
+    return fmt::format("chat profile {} because {}", choice.name, choice.reason);
+  });
+}
+
+void doctor(const DoctorFlags& flags) {
+  Report report;
+  report.say("ok", "program", "baleen " BALEEN_VERSION);
+  check_machine(report);
+  check_model(report, flags.folder);
+  report.check("address", [&] {
+    http::ServerConfig config;
+    config.host = flags.host;
+    config.port = flags.port;
+    const http::Server probe(config, {}, {});
+    return fmt::format("{} is free", probe.url());
+  });
+  if (report.failed()) {
+    throw Error("doctor: something failed, see above");
+  }
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app) {
+  auto flags = std::make_shared<DoctorFlags>();  // shared with the callback
+  CLI::App* command = app.add_subcommand(
+      "doctor", "Look at the machine, a checkpoint and the address before serving");
+  command->add_option("model", flags->folder, "Checkpoint folder; without it only the machine");
+  command->add_option("--host", flags->host, "Address that serve is to listen on");
+  command->add_option("--port", flags->port, "Its port")->check(CLI::Range(0, 65535));
+  command->callback([flags] { doctor(*flags); });
+}
+
+}  // namespace baleen::apps
