@@ -6,11 +6,14 @@
 // 4096, "max_queued": 1024, "default_thinking": false, "api_key": "", "drain_timeout_ms": 5000,
 // "tls_certificate_file": "", "tls_key_file": "",
 // "scripts": [{"prompt_contains": text, "text": text or "pieces": [text, ...], "end": "stop" |
-// "length" | "repeat", "nan_after": tokens, "fail_after": tokens}, ...]}. The first script whose
-// text the prompt contains is used. Prints `ready URL` and ends with 0 after SIGTERM.
+// "length" | "repeat", "nan_after": tokens, "fail_after": tokens, "random_seed": number}, ...]}.
+// The first script whose text the prompt contains is used. With a random seed the answer is drawn
+// evenly from all tokens that are allowed, another one for each prompt. Prints `ready URL` and ends
+// with 0 after SIGTERM.
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -59,6 +62,9 @@ PromptScript read_script(const json::object& object,
   }
   if (const auto after = fields.integer("fail_after", 0, 1 << 30)) {
     out.script.fail_after = static_cast<int32_t>(*after);
+  }
+  if (const auto seed = fields.integer("random_seed", 0)) {
+    out.script.random_seed = static_cast<uint64_t>(*seed);
   }
   fields.finish();
   return out;
@@ -115,9 +121,14 @@ int run(const char* file, int port) {
   executor.lookup = [&](std::span<const int32_t> prompt) {
     const std::string text = tokenizer->decode(prompt);
     for (const PromptScript& entry : scripts) {
-      if (text.find(entry.prompt_contains) != std::string::npos) {
-        return entry.script;
+      if (text.find(entry.prompt_contains) == std::string::npos) {
+        continue;
       }
+      engine::Script script = entry.script;
+      if (script.random_seed) {
+        *script.random_seed ^= std::hash<std::string>()(text);
+      }
+      return script;
     }
     return engine::script_of_text(*tokenizer, "no script for this prompt");
   };
