@@ -85,7 +85,7 @@ at::Tensor attention(const at::Tensor& x,
 
   std::optional<CompressorRows> compressor_rows;
   if (params.compressor) {
-    compressor_rows = project_compressor(x, *params.compressor);
+    compressor_rows = project_compressor(x, *params.compressor, step);
   }
   std::optional<IndexerRows> indexer_rows;
   if (params.indexer) {

@@ -38,9 +38,11 @@ at::Tensor finish_entries(const at::Tensor& pooled,
 
 }  // namespace
 
-CompressorRows project_compressor(const at::Tensor& x, const CompressorParameters& params) {
-  return {.value = ops::linear_unrounded(x, params.wkv),
-          .gate = ops::linear_unrounded(x, params.wgate)};
+CompressorRows project_compressor(const at::Tensor& x,
+                                  const CompressorParameters& params,
+                                  const StepContext& step) {
+  return {.value = ops::linear_unrounded(x, params.wkv, step.numerics),
+          .gate = ops::linear_unrounded(x, params.wgate, step.numerics)};
 }
 
 at::Tensor quantize_kv_row(const at::Tensor& row, const StepContext& step) {
@@ -71,8 +73,12 @@ at::Tensor compressed_entries(const CompressorRows& rows,
     if (num_entries == 0) {
       return {};
     }
-    return finish_entries(
-        ops::pool_groups(value, score, 0, spec.ratio, overlap), 0, params, spec, kind, step);
+    return finish_entries(ops::pool_groups(value, score, 0, spec.ratio, overlap, step.numerics),
+                          0,
+                          params,
+                          spec,
+                          kind,
+                          step);
   }
 
   state->rows->append(at::cat({value, score}, -1).squeeze(0));
@@ -88,7 +94,8 @@ at::Tensor compressed_entries(const CompressorRows& rows,
                                                span.narrow(-1, channels, channels),
                                                first_row,
                                                spec.ratio,
-                                               overlap);
+                                               overlap,
+                                               step.numerics);
     // Group 0 needs no carry, so rows from position 0 form its entry once more.
     const int64_t first_pooled =
         ops::pooled_range(first_row, span.size(1), spec.ratio, overlap).first_entry;

@@ -20,7 +20,9 @@ struct CompressorRows {
   at::Tensor gate;
 };
 
-CompressorRows project_compressor(const at::Tensor& x, const CompressorParameters& params);
+CompressorRows project_compressor(const at::Tensor& x,
+                                  const CompressorParameters& params,
+                                  const StepContext& step);
 
 /// What happens to an entry after pooling, norm and rotation.
 enum class EntryKind : uint8_t {

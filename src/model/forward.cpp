@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -22,11 +23,13 @@ namespace {
 
 constexpr int64_t kFirstTableRows = 4096;  // positions; tables double when a sequence outgrows them
 
-ops::Numerics choose_numerics(const std::string& name, const ModelConfig& config) {
-  if (name == "checkpoint") {
-    return config.quantization_config ? ops::Numerics::reference() : ops::Numerics::plain();
+/// The name with "checkpoint" replaced by what the checkpoint asks for.
+std::string resolved_numerics(const std::string& name, const ModelConfig& config) {
+  constexpr std::string_view kCheckpoint = "checkpoint";
+  if (!name.starts_with(kCheckpoint)) {
+    return name;
   }
-  return ops::Numerics::by_name(name);
+  return (config.quantization_config ? "reference" : "plain") + name.substr(kCheckpoint.size());
 }
 
 /// The thread count of operators is a property of the calling thread, so each thread sets it once.
@@ -147,8 +150,11 @@ Model::Model(ModelParameters params, const ForwardConfig& forward_config)
                       std::to_string(forward_config.max_context));
   }
   impl_->config = forward_config;
-  impl_->numerics = choose_numerics(forward_config.numerics, config);
-  impl_->numerics_name = impl_->numerics == ops::Numerics::plain() ? "plain" : "reference";
+  impl_->numerics_name = resolved_numerics(forward_config.numerics, config);
+  impl_->numerics = ops::Numerics::by_name(impl_->numerics_name);
+  if (impl_->numerics.invariant() && !params.embed.device().is_cpu()) {
+    throw ConfigError("numerics \"" + impl_->numerics_name + "\" is built for the CPU only");
+  }
   impl_->max_context = forward_config.max_context > 0 ? forward_config.max_context : allowed;
   impl_->params = std::move(params);
   impl_->weight_bytes = parameter_bytes(impl_->params);

@@ -29,6 +29,8 @@ enum class ComputeType : uint8_t { kFloat32, kFloat64 };
 struct ForwardConfig {
   ComputeType compute = ComputeType::kFloat32;
   /// "reference", "plain", or "checkpoint": reference where config.json has quantization_config.
+  /// With "+invariant" behind it every sum has one order per row: the logits of a token depend on
+  /// its sequence alone, bit for bit, not on batch, chunks, cache hits or threads.
   std::string numerics = "checkpoint";
   int64_t max_context = 0;   // tokens of one sequence; 0: what config.json allows
   int64_t max_rollback = 0;  // tokens that a sequence can take back without a copy
@@ -130,7 +132,7 @@ class Model {
 
   const ModelConfig& config() const;
   const ForwardConfig& forward_config() const;
-  const std::string& numerics_name() const;  // "reference" or "plain"
+  const std::string& numerics_name() const;  // "reference" or "plain", and "+invariant" if so
   int64_t max_context() const;
   int64_t weight_bytes() const;
   double state_bytes_per_token() const;  // in the long run, per sequence

@@ -104,6 +104,8 @@ TEST(ForwardTest, ChoosesTheNumericsThatTheCheckpointAsksFor) {
   EXPECT_EQ(Model(make_hash_filled(quantized, {}, floats), {}).numerics_name(), "reference");
   EXPECT_EQ(Model(toy(at::kFloat), {}).numerics_name(), "plain");
   EXPECT_EQ(Model(toy(at::kFloat), {.numerics = "reference"}).numerics_name(), "reference");
+  EXPECT_EQ(Model(toy(at::kFloat), {.numerics = "checkpoint+invariant"}).numerics_name(),
+            "plain+invariant");
   EXPECT_THROW(Model(toy(at::kFloat), {.numerics = "fancy"}), ConfigError);
 }
 

@@ -20,7 +20,8 @@ at::Tensor head_logits(const at::Tensor& streams,
                        const at::Tensor& output_matrix,
                        const ModelConfig& config,
                        const ops::Numerics& numerics) {
-  return ops::linear_unrounded(head_hidden(streams, params, config, numerics), output_matrix);
+  return ops::linear_unrounded(
+      head_hidden(streams, params, config, numerics), output_matrix, numerics);
 }
 
 }  // namespace baleen::model

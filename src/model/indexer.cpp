@@ -33,7 +33,7 @@ IndexerRows project_indexer(const at::Tensor& x,
   const at::AutoGradMode mode(gradients_wanted(step));
   const at::Tensor input = x.detach();
   IndexerRows rows;
-  rows.keys = project_compressor(input, params.compressor);
+  rows.keys = project_compressor(input, params.compressor, step);
   const bool needed =
       std::any_of(step.groups.begin(), step.groups.end(), [&](const SequenceGroup& group) {
         return scores_needed(group, spec, step);

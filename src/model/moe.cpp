@@ -15,7 +15,7 @@ at::Tensor mixture_of_experts(const at::Tensor& x,
                               const StepContext& step) {
   const ModelConfig& config = step.config;
   const ops::Numerics& numerics = step.numerics;
-  const at::Tensor scores = ops::router_scores(x, params.gate_weight);
+  const at::Tensor scores = ops::router_scores(x, params.gate_weight, numerics);
   const at::Tensor experts =
       spec.hash_routed ? ops::route_by_table(params.tid2eid, step.ids)
                        : ops::route_by_score(scores, params.gate_bias, config.num_experts_per_tok);

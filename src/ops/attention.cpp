@@ -8,11 +8,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/check.h"
 #include "kernels/sparse_attention/sparse_attention_cpu.h"
 #include "ops/indexer.h"
+#include "ops/invariant.h"
 #include "ops/needs_gradient.h"
 #include "ops/rounding.h"
 
@@ -135,13 +137,13 @@ Output forward_pass(const Shape& shape,
           sums.size() == 1 ? sums[0] : at::cat(sums, 1)};
 }
 
-/// Few queries on the CPU: the rows that a query sees are listed and given to the kernel.
-at::Tensor forward_few(const Shape& shape,
-                       const at::Tensor& q,
-                       const at::Tensor& raw,
-                       const at::Tensor& entries,
-                       const at::Tensor& picks,
-                       const at::Tensor& sink) {
+/// On the CPU, query by query: the rows that a query sees are listed and given to the kernel.
+at::Tensor forward_by_query(const Shape& shape,
+                            const at::Tensor& q,
+                            const at::Tensor& raw,
+                            const at::Tensor& entries,
+                            const at::Tensor& picks,
+                            const at::Tensor& sink) {
   const at::Tensor queries = q.contiguous();
   const at::Tensor raw_rows = raw.contiguous();
   const at::Tensor entry_rows = shape.entries > 0 ? entries.contiguous() : at::Tensor();
@@ -149,37 +151,39 @@ at::Tensor forward_few(const Shape& shape,
   const at::Tensor sinks = sink.contiguous();
   at::Tensor o = at::empty_like(queries);
   AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "sparse_attention", [&] {
-    std::vector<const scalar_t*> rows;
-    std::vector<scalar_t> weights(static_cast<std::size_t>(shape.window + shape.entries));
-    for (int64_t query = 0; query < shape.batch * shape.tokens; ++query) {
-      const int64_t b = query / shape.tokens;
-      const int64_t t = query % shape.tokens;
-      rows.clear();
-      const int64_t own = shape.before + t;
-      const auto* first_raw =
-          raw_rows.const_data_ptr<scalar_t>() + b * raw_rows.size(1) * shape.width;
-      for (int64_t i = std::max<int64_t>(0, own - shape.window + 1); i <= own; ++i) {
-        rows.push_back(first_raw + i * shape.width);
-      }
-      const int64_t seen =
-          std::min(shape.entries, visible_entries(shape.first_position + t, shape.ratio));
-      for (int64_t w = 0; w < seen; ++w) {
-        if (!mask.defined() || mask.const_data_ptr<bool>()[query * shape.entries + w]) {
-          rows.push_back(entry_rows.const_data_ptr<scalar_t>() +
-                         (b * shape.entries + w) * shape.width);
+    at::parallel_for(0, shape.batch * shape.tokens, 1, [&](int64_t task_begin, int64_t task_end) {
+      std::vector<const scalar_t*> rows;
+      std::vector<scalar_t> weights(static_cast<std::size_t>(shape.window + shape.entries));
+      for (int64_t query = task_begin; query < task_end; ++query) {
+        const int64_t b = query / shape.tokens;
+        const int64_t t = query % shape.tokens;
+        rows.clear();
+        const int64_t own = shape.before + t;
+        const auto* first_raw =
+            raw_rows.const_data_ptr<scalar_t>() + b * raw_rows.size(1) * shape.width;
+        for (int64_t i = std::max<int64_t>(0, own - shape.window + 1); i <= own; ++i) {
+          rows.push_back(first_raw + i * shape.width);
         }
+        const int64_t seen =
+            std::min(shape.entries, visible_entries(shape.first_position + t, shape.ratio));
+        for (int64_t w = 0; w < seen; ++w) {
+          if (!mask.defined() || mask.const_data_ptr<bool>()[query * shape.entries + w]) {
+            rows.push_back(entry_rows.const_data_ptr<scalar_t>() +
+                           (b * shape.entries + w) * shape.width);
+          }
+        }
+        kernels::sparse_attention_cpu<scalar_t>(
+            {.q = queries.const_data_ptr<scalar_t>() + query * shape.heads * shape.width,
+             .rows = rows.data(),
+             .num_rows = static_cast<int64_t>(rows.size()),
+             .sink = sinks.const_data_ptr<scalar_t>(),
+             .o = o.mutable_data_ptr<scalar_t>() + query * shape.heads * shape.width,
+             .weights = weights.data(),
+             .heads = shape.heads,
+             .width = shape.width,
+             .rounded = shape.rounded});
       }
-      kernels::sparse_attention_cpu<scalar_t>(
-          {.q = queries.const_data_ptr<scalar_t>() + query * shape.heads * shape.width,
-           .rows = rows.data(),
-           .num_rows = static_cast<int64_t>(rows.size()),
-           .sink = sinks.const_data_ptr<scalar_t>(),
-           .o = o.mutable_data_ptr<scalar_t>() + query * shape.heads * shape.width,
-           .weights = weights.data(),
-           .heads = shape.heads,
-           .width = shape.width,
-           .rounded = shape.rounded});
-    }
+    });
   });
   return o;
 }
@@ -325,16 +329,22 @@ at::Tensor sparse_attention(const at::Tensor& q,
                             int64_t first_position,
                             const Numerics& numerics) {
   const Shape shape = shape_of(q, rows, first_position, numerics.round_activations);
-  if (q.device().is_cpu() && shape.tokens <= kFewQueries &&
-      !needs_gradient(q, rows.raw, rows.entries, sink)) {
-    return forward_few(shape, q, rows.raw, rows.entries, rows.picks, sink);
+  const bool gradient = needs_gradient(q, rows.raw, rows.entries, sink);
+  const auto by_query = [&] {
+    return forward_by_query(shape, q, rows.raw, rows.entries, rows.picks, sink);
+  };
+  const auto by_tensors = [&] {
+    const at::Tensor o =
+        gradient ? SparseAttention::apply(
+                       q, rows.raw, if_defined(rows.entries), if_defined(rows.picks), sink, shape)
+                 : forward_pass(shape, q, rows.raw, rows.entries, rows.picks, sink).o;
+    return store_activation(o, numerics);
+  };
+  if (numerics.invariant()) {
+    return invariant_value(q, gradient, by_tensors, by_query);
   }
-  const at::Tensor o =
-      needs_gradient(q, rows.raw, rows.entries, sink)
-          ? SparseAttention::apply(
-                q, rows.raw, if_defined(rows.entries), if_defined(rows.picks), sink, shape)
-          : forward_pass(shape, q, rows.raw, rows.entries, rows.picks, sink).o;
-  return store_activation(o, numerics);
+  return q.device().is_cpu() && shape.tokens <= kFewQueries && !gradient ? by_query()
+                                                                         : by_tensors();
 }
 
 }  // namespace baleen::ops

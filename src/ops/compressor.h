@@ -4,13 +4,15 @@
 // of a token counts for the NEXT group and the second half ("own") for its own. Nothing is rounded
 // here.
 //
-//   at::Tensor z = add_position_bias(linear_unrounded(x, wgate), ape, first_position);
+//   at::Tensor z = add_position_bias(linear_unrounded(x, wgate, numerics), ape, first_position);
 //   PooledRange range = pooled_range(first_position, rows, ratio, overlap);
-//   at::Tensor entries = pool_groups(u, z, first_position, ratio, overlap);
+//   at::Tensor entries = pool_groups(u, z, first_position, ratio, overlap, numerics);
 
 #include <cstdint>
 
 #include <ATen/core/Tensor.h>
+
+#include "ops/numerics_config.h"
 
 namespace baleen::ops {
 
@@ -30,7 +32,11 @@ PooledRange pooled_range(int64_t first_position, int64_t num_rows, int64_t ratio
 
 /// u, z [B, R, c * d] (c = 2 with overlap, else 1), z with the position bias -> entries [B, E, d]
 /// of pooled_range, in order. Rows outside those groups are not used and get gradient zero.
-at::Tensor pool_groups(
-    const at::Tensor& u, const at::Tensor& z, int64_t first_position, int64_t ratio, bool overlap);
+at::Tensor pool_groups(const at::Tensor& u,
+                       const at::Tensor& z,
+                       int64_t first_position,
+                       int64_t ratio,
+                       bool overlap,
+                       const Numerics& numerics);
 
 }  // namespace baleen::ops

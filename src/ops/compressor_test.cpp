@@ -22,14 +22,17 @@ at::Tensor published_values(int64_t tokens) {
 TEST(CompressorTest, PublishedOverlapExamples) {
   const at::Tensor u = published_values(12);
   at::Tensor z = at::zeros({1, 12, 2}, at::kDouble);
-  EXPECT_LE(relative_error(pool_groups(u, z, 0, 4, true), {1.5, 8.5, 12.5}), 1e-15);
+  EXPECT_LE(relative_error(pool_groups(u, z, 0, 4, true, Numerics::plain()), {1.5, 8.5, 12.5}),
+            1e-15);
   z[0][3][0] = std::log(3.0);
-  EXPECT_LE(relative_error(pool_groups(u, z, 0, 4, true), {1.5, 9.4, 12.5}), 1e-15);
+  EXPECT_LE(relative_error(pool_groups(u, z, 0, 4, true, Numerics::plain()), {1.5, 9.4, 12.5}),
+            1e-15);
   at::Tensor ape = at::zeros({4, 2}, at::kDouble);
   ape[0][0] = std::log(2.0);
   ape[3][1] = std::log(5.0);
   const at::Tensor biased = add_position_bias(at::zeros({1, 12, 2}, at::kDouble), ape, 0);
-  EXPECT_LE(relative_error(pool_groups(u, biased, 0, 4, true), {2.25, 106.0 / 13.0, 158.0 / 13.0}),
+  EXPECT_LE(relative_error(pool_groups(u, biased, 0, 4, true, Numerics::plain()),
+                           {2.25, 106.0 / 13.0, 158.0 / 13.0}),
             1e-15);
 }
 
@@ -49,7 +52,7 @@ TEST(CompressorTest, TwoLanesPoolEightTokens) {
   const at::Tensor gate = at::stack({score_a, score_b}, 1).unsqueeze(0);
   const std::vector<double> expected{0.663859223, 0.556866483, -0.100066703};
   const std::vector<double> whole =
-      values_of(pool_groups(u, add_position_bias(gate, ape, 0), 0, 4, true));
+      values_of(pool_groups(u, add_position_bias(gate, ape, 0), 0, 4, true, Numerics::plain()));
   ASSERT_EQ(whole.size(), 3U);
   for (std::size_t g = 0; g < 3; ++g) {
     EXPECT_NEAR(whole[g], expected[g], 1e-6);
@@ -59,7 +62,7 @@ TEST(CompressorTest, TwoLanesPoolEightTokens) {
     const int64_t first = 4 * (g - 1);
     const at::Tensor z = add_position_bias(gate.narrow(1, first, 8), ape, first);
     const std::vector<double> one =
-        values_of(pool_groups(u.narrow(1, first, 8), z, first, 4, true));
+        values_of(pool_groups(u.narrow(1, first, 8), z, first, 4, true, Numerics::plain()));
     ASSERT_EQ(one.size(), first == 0 ? 2U : 1U);  // rows from the start also form entry 0
     EXPECT_EQ(one.back(), whole[static_cast<std::size_t>(g)]);
   }
@@ -107,7 +110,8 @@ TEST(CompressorTest, AnyWindowOfRowsGivesTheOracleEntries) {
             const at::Tensor part_z = add_position_bias(gate.narrow(1, first, rows), ape, first);
             EXPECT_TRUE(at::equal(part_z, z.narrow(1, first, rows)));
             const PooledRange range = pooled_range(first, rows, ratio, overlap);
-            const at::Tensor entries = pool_groups(part_u, part_z, first, ratio, overlap);
+            const at::Tensor entries =
+                pool_groups(part_u, part_z, first, ratio, overlap, Numerics::plain());
             ASSERT_EQ(entries.sizes(), (at::IntArrayRef{2, range.num_entries, d}));
             std::vector<double> expected;
             for (int64_t b = 0; b < 2; ++b) {
@@ -137,7 +141,8 @@ TEST(CompressorTest, GradientMatchesDifferences) {
       const auto report = gradcheck(
           [&](const auto& in) {
             const at::Tensor z = add_position_bias(in[1], in[2], first);
-            return std::vector<at::Tensor>{pool_groups(in[0], z, first, 3, overlap)};
+            return std::vector<at::Tensor>{
+                pool_groups(in[0], z, first, 3, overlap, Numerics::plain())};
           },
           {seeded({1, 11, 4}, 1), seeded({1, 11, 4}, 2), seeded({3, 4}, 3)});
       EXPECT_LT(report.worst, 1e-7) << report.where;

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 
 #include "base/check.h"
 #include "kernels/experts/experts_cpu.h"
+#include "ops/fixed_experts.h"
+#include "ops/invariant.h"
 #include "ops/linear.h"
 #include "ops/needs_gradient.h"
 #include "ops/rounding.h"
@@ -112,47 +112,26 @@ at::Tensor run_dense(const Call& call,
   return y.sum(0);
 }
 
-/// Rows one by one through the CPU kernel, which reads the chosen experts' weights only.
-at::Tensor run_per_token(const Call& call,
-                         const at::Tensor& x,
-                         const at::Tensor& experts,
-                         const at::Tensor& weights) {
-  const at::Tensor prepared = linear_input(x, call.format, call.numerics).contiguous();
-  const at::Tensor ids = experts.contiguous();
-  const at::Tensor row_weights = weights.contiguous();
-  const at::Tensor w1 = call.weights.w1.contiguous();
-  const at::Tensor w3 = call.weights.w3.contiguous();
-  const at::Tensor w2 = call.weights.w2.contiguous();
-  at::Tensor y = at::empty_like(prepared);
-  const int64_t slots = ids.size(1);
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "experts", [&] {
-    kernels::ExpertsArgs<scalar_t> args{
-        .w1 = w1.const_data_ptr<scalar_t>(),
-        .w3 = w3.const_data_ptr<scalar_t>(),
-        .w2 = w2.const_data_ptr<scalar_t>(),
-        .slots = slots,
-        .width = x.size(1),
-        .hidden = w1.size(1),
-        .num_experts = w1.size(0),
-        .limit = call.limit.value_or(std::numeric_limits<double>::infinity()),
-        .weight_before_w2 = call.weight_first(),
-        .quantised = call.format != LinearFormat::kPlain &&
-                     call.numerics.linear_activation == LinearActivation::kFp8,
-        .rounded = call.numerics.round_activations};
-    at::parallel_for(0, x.size(0), 1, [&](int64_t begin, int64_t end) {
-      kernels::ExpertsArgs<scalar_t> one = args;
-      std::vector<scalar_t> scratch(static_cast<std::size_t>(2 * args.hidden + args.width));
-      one.scratch = scratch.data();
-      for (int64_t row = begin; row < end; ++row) {
-        one.x = prepared.const_data_ptr<scalar_t>() + row * args.width;
-        one.experts = ids.const_data_ptr<int64_t>() + row * slots;
-        one.weights = row_weights.const_data_ptr<scalar_t>() + row * slots;
-        one.y = y.mutable_data_ptr<scalar_t>() + row * args.width;
-        kernels::experts_cpu(one);
-      }
-    });
-  });
-  return y;
+kernels::ExpertOptions kernel_options(LinearFormat format,
+                                      std::optional<double> limit,
+                                      const Numerics& numerics) {
+  return {.limit = limit.value_or(std::numeric_limits<double>::infinity()),
+          .weight_before_w2 = numerics.routing_weight == RoutingWeight::kBeforeW2,
+          .quantised = format != LinearFormat::kPlain &&
+                       numerics.linear_activation == LinearActivation::kFp8,
+          .rounded = numerics.round_activations};
+}
+
+/// Both forms of fixed order give the same bits.
+at::Tensor run_fixed(const Call& call,
+                     const at::Tensor& x,
+                     const at::Tensor& experts,
+                     const at::Tensor& weights,
+                     bool per_token) {
+  const at::Tensor prepared = linear_input(x, call.format, call.numerics);
+  const kernels::ExpertOptions options = kernel_options(call.format, call.limit, call.numerics);
+  return per_token ? routed_experts_per_token(prepared, experts, weights, call.weights, options)
+                   : routed_experts_by_expert(prepared, experts, weights, call.weights, options);
 }
 
 ExpertForm automatic_form(const at::Tensor& x, bool gradients, int64_t num_experts) {
@@ -179,9 +158,19 @@ at::Tensor swiglu_expert(const at::Tensor& x,
                          std::optional<double> limit,
                          const Numerics& numerics) {
   const at::Tensor prepared = linear_input(x, format, numerics);
-  const at::Tensor hidden = swiglu(
-      linear_prepared(prepared, w1, numerics), linear_prepared(prepared, w3, numerics), limit);
-  return linear(store_activation(hidden, numerics), w2, format, numerics);
+  const auto by_tensors = [&] {
+    Numerics fast = numerics;
+    fast.summation = Summation::kFast;
+    const at::Tensor hidden =
+        swiglu(linear_prepared(prepared, w1, fast), linear_prepared(prepared, w3, fast), limit);
+    return linear(store_activation(hidden, fast), w2, format, fast);
+  };
+  if (numerics.invariant()) {
+    return invariant_value(x, needs_gradient(x, w1, w3, w2), by_tensors, [&] {
+      return fixed_expert(prepared, w1, w3, w2, kernel_options(format, limit, numerics));
+    });
+  }
+  return by_tensors();
 }
 
 at::Tensor routed_experts(const at::Tensor& x,
@@ -203,14 +192,28 @@ at::Tensor routed_experts(const at::Tensor& x,
   if (x.size(0) == 0 || experts.size(1) == 0) {
     return at::zeros_like(x);
   }
-  const Call call{expert_weights, format, limit, numerics};
   const bool gradients =
       needs_gradient(x, weights, expert_weights.w1, expert_weights.w3, expert_weights.w2);
+  if (numerics.invariant()) {
+    Numerics fast = numerics;
+    fast.summation = Summation::kFast;
+    const bool per_token =
+        form == ExpertForm::kPerToken || (form == ExpertForm::kAuto && x.size(0) <= kPerTokenRows);
+    return invariant_value(
+        x,
+        gradients,
+        [&] { return run_grouped({expert_weights, format, limit, fast}, x, experts, weights); },
+        [&] {
+          return run_fixed(
+              {expert_weights, format, limit, numerics}, x, experts, weights, per_token);
+        });
+  }
+  const Call call{expert_weights, format, limit, numerics};
   const ExpertForm chosen =
       form == ExpertForm::kAuto ? automatic_form(x, gradients, expert_weights.w1.size(0)) : form;
   if (chosen == ExpertForm::kPerToken) {
     BALEEN_CHECK(x.device().is_cpu() && !gradients, "the per-token form is for CPU inference");
-    return run_per_token(call, x, experts, weights);
+    return run_fixed(call, x, experts, weights, /*per_token=*/true);
   }
   return chosen == ExpertForm::kDense ? run_dense(call, x, experts, weights)
                                       : run_grouped(call, x, experts, weights);

@@ -36,7 +36,8 @@ struct ExpertWeights {
 };
 
 /// How the routed experts are run. All forms give the same values up to summation order inside a
-/// product.
+/// product. With Summation::kInvariant kPerToken and kGrouped mean the two forms of fixed order,
+/// which give the same bits, and kDense is kGrouped.
 enum class ExpertForm : uint8_t {
   kAuto,     // CPU: kPerToken for few rows without gradients, else kGrouped; GPU: kDense for few
              // experts

@@ -5,7 +5,10 @@
 #include <ATen/ATen.h>
 
 #include "base/check.h"
+#include "ops/fixed_order.h"
+#include "ops/invariant.h"
 #include "ops/linear.h"
+#include "ops/needs_gradient.h"
 #include "ops/rounding.h"
 
 namespace baleen::ops {
@@ -35,9 +38,17 @@ at::Tensor grouped_projection(const at::Tensor& x,
   Numerics input_numerics = numerics;
   input_numerics.linear_activation = numerics.wo_a_activation;
   input = linear_input(input, format, input_numerics);
+  const at::Tensor matrices = wo_a.view({groups, latent, group_width});
+  const auto product = [&] {
+    return at::bmm(input.transpose(0, 1), matrices.transpose(1, 2)).transpose(0, 1);
+  };
   const at::Tensor result =
-      at::bmm(input.transpose(0, 1), wo_a.view({groups, latent, group_width}).transpose(1, 2));
-  return store_activation(result.transpose(0, 1).reshape(sizes), numerics);
+      numerics.invariant() ? invariant_value(input,
+                                             needs_gradient(input, wo_a),
+                                             product,
+                                             [&] { return fixed_grouped_linear(input, matrices); })
+                           : product();
+  return store_activation(result.reshape(sizes), numerics);
 }
 
 }  // namespace baleen::ops

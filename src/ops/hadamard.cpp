@@ -2,11 +2,16 @@
 
 #include <bit>
 #include <cmath>
+#include <span>
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 
 #include "base/check.h"
+#include "numerics/hadamard.h"
 #include "ops/fake_quantize.h"
+#include "ops/invariant.h"
+#include "ops/needs_gradient.h"
 #include "ops/rounding.h"
 
 namespace baleen::ops {
@@ -24,6 +29,19 @@ at::Tensor sign_matrix(int64_t width, const at::TensorOptions& options) {
   return bits.bitwise_and(1).mul(-2).add(1).to(options.dtype());
 }
 
+/// Row by row, in the order of numerics/hadamard.h.
+at::Tensor by_butterflies(const at::Tensor& x) {
+  at::Tensor y = x.clone(at::MemoryFormat::Contiguous);
+  const int64_t width = x.size(-1);
+  AT_DISPATCH_FLOATING_TYPES(y.scalar_type(), "hadamard", [&] {
+    auto* data = y.mutable_data_ptr<scalar_t>();
+    for (int64_t begin = 0; begin < y.numel(); begin += width) {
+      numerics::hadamard(std::span<scalar_t>(data + begin, static_cast<std::size_t>(width)));
+    }
+  });
+  return y;
+}
+
 }  // namespace
 
 at::Tensor hadamard(const at::Tensor& x, const Numerics& numerics) {
@@ -31,8 +49,15 @@ at::Tensor hadamard(const at::Tensor& x, const Numerics& numerics) {
   BALEEN_CHECK(std::has_single_bit(static_cast<uint64_t>(width)),
                "Hadamard width {} is not a power of two",
                width);
-  const at::Tensor sums = at::matmul(x, sign_matrix(width, x.options().requires_grad(false)));
-  return store_activation(sums.mul(1.0 / std::sqrt(static_cast<double>(width))), numerics);
+  const auto by_tensors = [&] {
+    return at::matmul(x, sign_matrix(width, x.options().requires_grad(false)))
+        .mul(1.0 / std::sqrt(static_cast<double>(width)));
+  };
+  const at::Tensor turned =
+      numerics.invariant()
+          ? invariant_value(x, needs_gradient(x), by_tensors, [&] { return by_butterflies(x); })
+          : by_tensors();
+  return store_activation(turned, numerics);
 }
 
 at::Tensor index_transform(const at::Tensor& x, const Numerics& numerics) {

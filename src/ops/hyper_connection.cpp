@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "kernels/hyper_connection/hyper_connection_cpu.h"
+#include "ops/invariant.h"
 #include "ops/needs_gradient.h"
 #include "ops/rounding.h"
 
@@ -160,18 +161,12 @@ at::Tensor hc_post_on_cpu(const at::Tensor& y,
   return out;
 }
 
-}  // namespace
-
-HcMix hc_pre(const at::Tensor& streams,
-             const HcWeights& weights,
-             const HcConfig& config,
-             const Numerics& numerics) {
+HcMix hc_pre_by_tensors(const at::Tensor& streams,
+                        const HcWeights& weights,
+                        const HcConfig& config,
+                        const Numerics& numerics) {
   const int64_t n = streams.size(-2);
   const int64_t width = streams.size(-1);
-  check_weights(streams, weights, (2 + n) * n, 3);
-  if (on_cpu_without_gradient(streams, weights)) {
-    return hc_pre_on_cpu(streams, weights, config, numerics);
-  }
   const at::Tensor flat = streams.reshape({-1, n * width});
   const at::Tensor scale = at::cat({weights.scale.narrow(0, 0, 1).expand({n}),
                                     weights.scale.narrow(0, 1, 1).expand({n}),
@@ -188,6 +183,42 @@ HcMix hc_pre(const at::Tensor& streams,
           comb.reshape(with_trailing(leading, {n, n}))};
 }
 
+/// The kernel's values with the gradients of the tensor code.
+HcMix hc_pre_fixed(const at::Tensor& streams,
+                   const HcWeights& weights,
+                   const HcConfig& config,
+                   const Numerics& numerics) {
+  BALEEN_CHECK(streams.device().is_cpu(), "the fixed order of summation is for the CPU");
+  HcMix fixed;
+  {
+    const at::NoGradGuard no_grad;
+    fixed = hc_pre_on_cpu(streams, weights, config, numerics);
+  }
+  if (!needs_gradient(streams, weights.fn, weights.base, weights.scale)) {
+    return fixed;
+  }
+  const HcMix fast = hc_pre_by_tensors(streams, weights, config, numerics);
+  return {straight_through(fast.y, fixed.y),
+          straight_through(fast.post, fixed.post),
+          straight_through(fast.comb, fixed.comb)};
+}
+
+}  // namespace
+
+HcMix hc_pre(const at::Tensor& streams,
+             const HcWeights& weights,
+             const HcConfig& config,
+             const Numerics& numerics) {
+  const int64_t n = streams.size(-2);
+  check_weights(streams, weights, (2 + n) * n, 3);
+  if (numerics.invariant()) {
+    return hc_pre_fixed(streams, weights, config, numerics);
+  }
+  return on_cpu_without_gradient(streams, weights)
+             ? hc_pre_on_cpu(streams, weights, config, numerics)
+             : hc_pre_by_tensors(streams, weights, config, numerics);
+}
+
 at::Tensor hc_post(const at::Tensor& y,
                    const at::Tensor& streams,
                    const at::Tensor& post,
@@ -202,13 +233,18 @@ at::Tensor hc_post(const at::Tensor& y,
       width,
       y.size(-1),
       post.size(-1));
-  if (streams.device().is_cpu() && !needs_gradient(y, streams, post, comb)) {
-    return hc_post_on_cpu(y, streams, post, comb, numerics);
+  const bool gradient = needs_gradient(y, streams, post, comb);
+  const auto by_tensors = [&] {
+    const at::Tensor kept =
+        at::bmm(comb.reshape({-1, n, n}).transpose(1, 2), streams.reshape({-1, n, width}));
+    const at::Tensor out = at::addcmul(kept, post.reshape({-1, n, 1}), y.reshape({-1, 1, width}));
+    return store_activation(out.view(streams.sizes()), numerics);
+  };
+  const auto by_kernel = [&] { return hc_post_on_cpu(y, streams, post, comb, numerics); };
+  if (numerics.invariant()) {
+    return invariant_value(streams, gradient, by_tensors, by_kernel);
   }
-  const at::Tensor kept =
-      at::bmm(comb.reshape({-1, n, n}).transpose(1, 2), streams.reshape({-1, n, width}));
-  const at::Tensor out = at::addcmul(kept, post.reshape({-1, n, 1}), y.reshape({-1, 1, width}));
-  return store_activation(out.view(streams.sizes()), numerics);
+  return streams.device().is_cpu() && !gradient ? by_kernel() : by_tensors();
 }
 
 at::Tensor hc_head(const at::Tensor& streams,
@@ -218,14 +254,21 @@ at::Tensor hc_head(const at::Tensor& streams,
   const int64_t n = streams.size(-2);
   const int64_t width = streams.size(-1);
   check_weights(streams, weights, n, 1);
-  if (on_cpu_without_gradient(streams, weights)) {
-    return hc_head_on_cpu(streams, weights, config, numerics);
+  const auto by_tensors = [&] {
+    const at::Tensor flat = streams.reshape({-1, n * width});
+    const at::Tensor pre =
+        mixed(flat, weights, weights.scale, config.rms_norm_eps).sigmoid() + config.hc_eps;
+    const at::Tensor h = weighted_sum(pre, flat.view({-1, n, width}));
+    return store_activation(h.reshape(with_trailing(leading_sizes(streams), {width})), numerics);
+  };
+  const auto by_kernel = [&] { return hc_head_on_cpu(streams, weights, config, numerics); };
+  if (numerics.invariant()) {
+    return invariant_value(streams,
+                           needs_gradient(streams, weights.fn, weights.base, weights.scale),
+                           by_tensors,
+                           by_kernel);
   }
-  const at::Tensor flat = streams.reshape({-1, n * width});
-  const at::Tensor pre =
-      mixed(flat, weights, weights.scale, config.rms_norm_eps).sigmoid() + config.hc_eps;
-  const at::Tensor h = weighted_sum(pre, flat.view({-1, n, width}));
-  return store_activation(h.reshape(with_trailing(leading_sizes(streams), {width})), numerics);
+  return on_cpu_without_gradient(streams, weights) ? by_kernel() : by_tensors();
 }
 
 }  // namespace baleen::ops

@@ -6,8 +6,13 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
 
 #include "base/check.h"
+#include "kernels/indexer_scores/indexer_scores_cpu.h"
+#include "ops/invariant.h"
+#include "ops/needs_gradient.h"
 #include "ops/rounding.h"
 #include "ops/total_order.h"
 
@@ -29,6 +34,60 @@ at::Tensor scores_of_chunk(const at::Tensor& q,
   }
   const at::Tensor products = round_bf16(round_bf16(dots).relu() * weights.unsqueeze(-1));
   return round_bf16(products.sum(2));
+}
+
+/// In chunks of queries, so that the dots of all heads fit.
+at::Tensor scores_by_tensors(const at::Tensor& q,
+                             const at::Tensor& keys,
+                             const at::Tensor& weights,
+                             bool rounded) {
+  const int64_t tokens = q.size(1);
+  const int64_t row = std::max<int64_t>(1, q.size(0) * q.size(2) * keys.size(1));
+  const int64_t budget = int64_t{1} << (q.is_cuda() ? 28 : 23);  // elements of one chunk of dots
+  const int64_t chunk = std::max<int64_t>(1, budget / row);
+  if (tokens <= chunk) {
+    return scores_of_chunk(q, keys, weights, rounded);
+  }
+  std::vector<at::Tensor> parts;
+  for (int64_t begin = 0; begin < tokens; begin += chunk) {
+    const int64_t count = std::min(chunk, tokens - begin);
+    parts.push_back(
+        scores_of_chunk(q.narrow(1, begin, count), keys, weights.narrow(1, begin, count), rounded));
+  }
+  return at::cat(parts, 1);
+}
+
+/// Query by query through the kernel of fixed order.
+at::Tensor scores_by_kernel(const at::Tensor& q,
+                            const at::Tensor& keys,
+                            const at::Tensor& weights,
+                            bool rounded) {
+  const at::Tensor queries = q.contiguous();
+  const at::Tensor key_rows = keys.contiguous();
+  const at::Tensor head_weights = weights.contiguous();
+  const int64_t tokens = q.size(1);
+  const int64_t heads = q.size(2);
+  const int64_t width = q.size(3);
+  const int64_t entries = keys.size(1);
+  at::Tensor scores = at::empty({q.size(0), tokens, entries}, q.options());
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "indexer_scores", [&] {
+    at::parallel_for(0, q.size(0) * tokens, 1, [&](int64_t begin, int64_t end) {
+      std::vector<scalar_t> dots(static_cast<std::size_t>(heads * entries));
+      for (int64_t query = begin; query < end; ++query) {
+        kernels::indexer_scores_cpu<scalar_t>(
+            {.q = queries.const_data_ptr<scalar_t>() + query * heads * width,
+             .keys = key_rows.const_data_ptr<scalar_t>() + query / tokens * entries * width,
+             .weights = head_weights.const_data_ptr<scalar_t>() + query * heads,
+             .scores = scores.mutable_data_ptr<scalar_t>() + query * entries,
+             .dots = dots.data(),
+             .heads = heads,
+             .width = width,
+             .entries = entries,
+             .rounded = rounded});
+      }
+    });
+  });
+  return scores;
 }
 
 /// Entries visible to each query, int64 [T].
@@ -68,20 +127,13 @@ at::Tensor indexer_scores(const at::Tensor& q,
                weights.size(2),
                keys.size(2));
   const bool rounded = numerics.index_score == IndexScore::kBf16;
-  const int64_t tokens = q.size(1);
-  const int64_t row = std::max<int64_t>(1, q.size(0) * q.size(2) * keys.size(1));
-  const int64_t budget = int64_t{1} << (q.is_cuda() ? 28 : 23);  // elements of one chunk of dots
-  const int64_t chunk = std::max<int64_t>(1, budget / row);
-  if (tokens <= chunk) {
-    return scores_of_chunk(q, keys, weights, rounded);
+  const auto by_tensors = [&] { return scores_by_tensors(q, keys, weights, rounded); };
+  if (numerics.invariant()) {
+    return invariant_value(q, needs_gradient(q, keys, weights), by_tensors, [&] {
+      return scores_by_kernel(q, keys, weights, rounded);
+    });
   }
-  std::vector<at::Tensor> parts;
-  for (int64_t begin = 0; begin < tokens; begin += chunk) {
-    const int64_t count = std::min(chunk, tokens - begin);
-    parts.push_back(
-        scores_of_chunk(q.narrow(1, begin, count), keys, weights.narrow(1, begin, count), rounded));
-  }
-  return at::cat(parts, 1);
+  return by_tensors();
 }
 
 at::Tensor indexer_head_weights(const at::Tensor& projected,

@@ -8,6 +8,8 @@
 #include "base/check.h"
 #include "kernels/lanes.h"
 #include "ops/fake_quantize.h"
+#include "ops/fixed_order.h"
+#include "ops/invariant.h"
 #include "ops/needs_gradient.h"
 #include "ops/rounding.h"
 
@@ -54,7 +56,7 @@ at::Tensor linear_input(const at::Tensor& x, LinearFormat format, const Numerics
 at::Tensor linear_prepared(const at::Tensor& prepared,
                            const at::Tensor& weight,
                            const Numerics& numerics) {
-  return store_activation(linear_unrounded(prepared, weight), numerics);
+  return store_activation(linear_unrounded(prepared, weight, numerics), numerics);
 }
 
 at::Tensor linear(const at::Tensor& x,
@@ -64,12 +66,21 @@ at::Tensor linear(const at::Tensor& x,
   return linear_prepared(linear_input(x, format, numerics), weight, numerics);
 }
 
-at::Tensor linear_unrounded(const at::Tensor& x, const at::Tensor& weight) {
+at::Tensor linear_unrounded(const at::Tensor& x,
+                            const at::Tensor& weight,
+                            const Numerics& numerics) {
   BALEEN_CHECK(weight.dim() == 2 && x.size(-1) == weight.size(1),
                "input width {} does not fit a weight of {} x {}",
                x.size(-1),
                weight.size(0),
                weight.size(1));
+  if (numerics.invariant()) {
+    return invariant_value(
+        x,
+        needs_gradient(x, weight),
+        [&] { return at::linear(x, weight); },
+        [&] { return fixed_linear(x, weight); });
+  }
   return fits_rowwise(x, weight) ? rowwise_linear(x, weight) : at::linear(x, weight);
 }
 

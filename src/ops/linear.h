@@ -3,7 +3,7 @@
 // Weights come dequantised (exact in float) in the compute dtype.
 //
 //   at::Tensor q = ops::linear(x, wq_a, ops::LinearFormat::kFp8, numerics);
-//   at::Tensor logits = ops::linear_unrounded(h, head);
+//   at::Tensor logits = ops::linear_unrounded(h, head, numerics);
 
 #include <ATen/core/Tensor.h>
 
@@ -28,6 +28,8 @@ at::Tensor linear_prepared(const at::Tensor& prepared,
                            const Numerics& numerics);
 
 /// Compute-dtype product whose result is not rounded: router, compressor projections, head.
-at::Tensor linear_unrounded(const at::Tensor& x, const at::Tensor& weight);
+at::Tensor linear_unrounded(const at::Tensor& x,
+                            const at::Tensor& weight,
+                            const Numerics& numerics);
 
 }  // namespace baleen::ops

@@ -41,7 +41,7 @@ TEST(LinearTest, PlainAgainstOracle) {
       EXPECT_LE(relative_error(linear(x, w, LinearFormat::kFp8, Numerics::plain()),
                                oracle_rows(x, w, {})),
                 error_bound(dtype, in));
-      EXPECT_LE(relative_error(linear_unrounded(x, w), oracle_rows(x, w, {})),
+      EXPECT_LE(relative_error(linear_unrounded(x, w, Numerics::plain()), oracle_rows(x, w, {})),
                 error_bound(dtype, in));
     }
   }

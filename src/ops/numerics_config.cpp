@@ -22,14 +22,17 @@ Numerics Numerics::plain() {
 }
 
 Numerics Numerics::by_name(std::string_view name) {
-  if (name == "reference") {
-    return reference();
+  constexpr std::string_view kSuffix = "+invariant";
+  const bool invariant = name.ends_with(kSuffix);
+  const std::string_view base = name.substr(0, name.size() - (invariant ? kSuffix.size() : 0));
+  if (base != "reference" && base != "plain") {
+    throw ConfigError("numerics \"" + std::string(name) +
+                      "\" is not known; known are \"reference\" and \"plain\", each also with "
+                      "\"+invariant\"");
   }
-  if (name == "plain") {
-    return plain();
-  }
-  throw ConfigError("numerics \"" + std::string(name) +
-                    "\" is not known; known are \"reference\" and \"plain\"");
+  Numerics numerics = base == "plain" ? plain() : reference();
+  numerics.summation = invariant ? Summation::kInvariant : Summation::kFast;
+  return numerics;
 }
 
 }  // namespace baleen::ops

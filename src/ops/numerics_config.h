@@ -30,6 +30,13 @@ enum class QueryNorm : uint8_t { kCompute, kBf16 };
 enum class RoutingWeight : uint8_t { kBeforeW2, kAfterW2 };
 enum class RopeTableType : uint8_t { kCompute, kF32, kBf16 };
 
+/// kFast: sums as the matrix library likes them for the shape at hand. kInvariant: every sum of an
+/// output row in one order that nothing but the row decides: not the other rows, not how they are
+/// cut into calls, not the number of threads, not whether gradients are kept. On the CPU, by the
+/// kernels of src/kernels; values then differ from kFast in their last bits. Gradients are those of
+/// kFast.
+enum class Summation : uint8_t { kFast, kInvariant };
+
 struct Numerics {
   bool round_activations = true;  // bf16 at every point where the reference program stores bf16
   bool shared_expert_clamp = true;
@@ -43,12 +50,16 @@ struct Numerics {
   LinearActivation wo_a_activation = LinearActivation::kNone;
   double router_denominator_eps = 0.0;
   RopeTableType rope_table = RopeTableType::kF32;
+  Summation summation = Summation::kFast;
+
+  bool invariant() const { return summation == Summation::kInvariant; }
 
   /// The published program, with the query-head norm in the compute dtype.
   static Numerics reference();
   /// No rounding and no quantisation anywhere; Hadamard on; tables in the compute dtype.
   static Numerics plain();
-  /// "reference" or "plain". Throws ConfigError naming any other name.
+  /// "reference" or "plain", with "+invariant" behind it for Summation::kInvariant. Throws
+  /// ConfigError naming any other name.
   static Numerics by_name(std::string_view name);
 
   friend bool operator==(const Numerics&, const Numerics&) = default;

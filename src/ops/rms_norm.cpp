@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "kernels/rms_norm/rms_norm_cpu.h"
+#include "ops/invariant.h"
 #include "ops/needs_gradient.h"
 #include "ops/rounding.h"
 
@@ -39,10 +40,13 @@ at::Tensor stored_norm(const at::Tensor& x,
                        const at::Tensor& weight,
                        double eps,
                        const Numerics& numerics) {
-  if (x.device().is_cpu() && x.size(-1) > 0 && !needs_gradient(x, weight)) {
-    return fused_norm(x, weight, eps, numerics.round_activations);
+  const bool gradient = needs_gradient(x, weight);
+  const auto by_tensors = [&] { return store_activation(normalised(x, weight, eps), numerics); };
+  const auto by_kernel = [&] { return fused_norm(x, weight, eps, numerics.round_activations); };
+  if (numerics.invariant()) {
+    return invariant_value(x, gradient, by_tensors, by_kernel);
   }
-  return store_activation(normalised(x, weight, eps), numerics);
+  return x.device().is_cpu() && x.size(-1) > 0 && !gradient ? by_kernel() : by_tensors();
 }
 
 /// Every step of the formula in bf16, as tensor code over a bf16 tensor rounds it.
@@ -50,6 +54,21 @@ at::Tensor stepwise_bf16_norm(const at::Tensor& x, double eps) {
   const at::Tensor source = x.detach().to(at::kFloat).to(at::kBFloat16);
   const at::Tensor rho = source.square().mean(-1, /*keepdim=*/true).add(eps).rsqrt();
   return (source * rho).to(x.scalar_type());
+}
+
+/// The same steps with the sum of squares in a fixed order.
+at::Tensor fused_stepwise_norm(const at::Tensor& x, double eps) {
+  BALEEN_CHECK(x.device().is_cpu(), "the fixed order of summation is for the CPU");
+  const at::Tensor source = x.detach().contiguous();
+  at::Tensor y = at::empty_like(source);
+  AT_DISPATCH_FLOATING_TYPES(source.scalar_type(), "rms_norm_stepwise", [&] {
+    kernels::rms_norm_stepwise_cpu<scalar_t>({.x = source.const_data_ptr<scalar_t>(),
+                                              .y = y.mutable_data_ptr<scalar_t>(),
+                                              .rows = source.numel() / source.size(-1),
+                                              .width = source.size(-1),
+                                              .eps = eps});
+  });
+  return y;
 }
 
 }  // namespace
@@ -67,7 +86,9 @@ at::Tensor rms_norm(const at::Tensor& x,
 
 at::Tensor query_head_norm(const at::Tensor& x, double eps, const Numerics& numerics) {
   if (numerics.query_norm == QueryNorm::kBf16) {
-    return straight_through(normalised(x, at::Tensor(), eps), stepwise_bf16_norm(x, eps));
+    const at::Tensor stored =
+        numerics.invariant() ? fused_stepwise_norm(x, eps) : stepwise_bf16_norm(x, eps);
+    return straight_through(normalised(x, at::Tensor(), eps), stored);
   }
   return stored_norm(x, at::Tensor(), eps, numerics);
 }

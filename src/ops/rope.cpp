@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "kernels/rope/rope_cpu.h"
 #include "numerics/bfloat16.h"
+#include "ops/invariant.h"
 #include "ops/needs_gradient.h"
 #include "ops/rounding.h"
 
@@ -33,20 +34,20 @@ at::Tensor rotated(const at::Tensor& x, const at::Tensor& rows, bool inverse) {
   return result;
 }
 
-/// Copy, rotation and rounding in one pass, for CPU tensors that need no gradient and one table for
-/// all sequences of the batch.
+/// Copy, rotation and rounding in one pass, for CPU tensors that need no gradient.
 at::Tensor fused_rotation(const at::Tensor& x, const at::Tensor& rows, bool inverse, bool rounded) {
   const at::Tensor source = x.contiguous();
   const at::Tensor table = at::view_as_real(rows.contiguous());
   at::Tensor y = at::empty_like(source);
-  const int64_t tokens = x.size(1);
+  const int64_t tokens = x.size(0) * x.size(1);
+  const int64_t table_rows = rows.numel() / rows.size(-1);  // x.size(1) of them, or one per token
   const int64_t width = x.size(-1);
   const int64_t heads = x.dim() == 4 ? x.size(2) : 1;
   AT_DISPATCH_FLOATING_TYPES(source.scalar_type(), "rotate", [&] {
-    for (int64_t i = 0; i < x.size(0) * tokens; ++i) {
+    for (int64_t i = 0; i < tokens; ++i) {
       kernels::rotate_cpu<scalar_t>(
           {.x = source.const_data_ptr<scalar_t>() + i * heads * width,
-           .cis = table.const_data_ptr<scalar_t>() + i % tokens * 2 * rows.size(-1),
+           .cis = table.const_data_ptr<scalar_t>() + i % table_rows * 2 * rows.size(-1),
            .y = y.mutable_data_ptr<scalar_t>() + i * heads * width,
            .rows = heads,
            .width = width,
@@ -187,11 +188,18 @@ at::Tensor rotate(const at::Tensor& x,
   if (rows.size(-1) == 0) {
     return x;
   }
-  if (x.device().is_cpu() && rows.dim() == 2 && !needs_gradient(x)) {
+  const bool gradient = needs_gradient(x);
+  const auto by_tensors = [&] {
+    return store_activation(gradient ? Rotate::apply(x, rows, inverse) : rotated(x, rows, inverse),
+                            numerics);
+  };
+  const auto by_kernel = [&] {
     return fused_rotation(x, rows, inverse, numerics.round_activations);
+  };
+  if (numerics.invariant()) {
+    return invariant_value(x, gradient, by_tensors, by_kernel);
   }
-  return store_activation(
-      needs_gradient(x) ? Rotate::apply(x, rows, inverse) : rotated(x, rows, inverse), numerics);
+  return x.device().is_cpu() && rows.dim() == 2 && !gradient ? by_kernel() : by_tensors();
 }
 
 }  // namespace baleen::ops

@@ -3,7 +3,7 @@
 // and the weights of the chosen ones. The choice is constant for autograd; weights are
 // differentiable.
 //
-//   at::Tensor scores = router_scores(x, gate);
+//   at::Tensor scores = router_scores(x, gate, numerics);
 //   at::Tensor experts = route_by_score(scores, bias, k);          // or route_by_table(table, ids)
 //   at::Tensor weights = route_weights(scores, experts, scale, numerics);
 
@@ -17,10 +17,10 @@ namespace baleen::ops {
 
 /// sqrt(softplus(x * gate^T)). x [N, H], gate [E, H] -> [N, E]. The gradient is 0 where the score
 /// underflows to 0.
-at::Tensor router_scores(const at::Tensor& x, const at::Tensor& gate);
+at::Tensor router_scores(const at::Tensor& x, const at::Tensor& gate, const Numerics& numerics);
 
 /// sqrt(softplus(z)), any shape.
-at::Tensor sqrt_softplus(const at::Tensor& z);
+at::Tensor sqrt_softplus(const at::Tensor& z, const Numerics& numerics);
 
 /// The k largest of scores + bias, best first; ties go to the lower expert; NaN ranks below -inf.
 /// scores [N, E], bias [E] or undefined -> int64 [N, k].

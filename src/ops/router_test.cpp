@@ -32,7 +32,7 @@ void expect_near(const std::vector<double>& found,
 void expect_case(const RouterCase& c) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
     const at::Tensor scores =
-        sqrt_softplus(at::tensor(c.logits, at::kDouble).to(dtype)).unsqueeze(0);
+        sqrt_softplus(at::tensor(c.logits, at::kDouble).to(dtype), Numerics::plain()).unsqueeze(0);
     const at::Tensor bias =
         c.bias.empty() ? at::Tensor() : at::tensor(c.bias, at::kDouble).to(dtype);
     const at::Tensor experts = route_by_score(scores, bias, c.k);
@@ -46,7 +46,7 @@ TEST(RouterTest, PublishedScores) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
     const at::Tensor z =
         at::tensor({-30.0, -5.0, -1.0, 0.0, 1.0, 5.0, 20.0, 25.0}, at::kDouble).to(dtype);
-    expect_near(values_of(sqrt_softplus(z)),
+    expect_near(values_of(sqrt_softplus(z, Numerics::plain())),
                 {3.0590e-7, 0.08194723, 0.5596978, 0.8325546, 1.1459763, 2.2375690, 4.4721360, 5.0},
                 2e-5);
   }
@@ -69,7 +69,7 @@ TEST(RouterTest, VeryNegativeAndLargeLogits) {
 
 TEST(RouterTest, TableLayer) {
   const at::Tensor scores =
-      sqrt_softplus(at::tensor({0.2, -0.4, 1.1, 0.0}, at::kDouble)).unsqueeze(0);
+      sqrt_softplus(at::tensor({0.2, -0.4, 1.1, 0.0}, at::kDouble), Numerics::plain()).unsqueeze(0);
   const at::Tensor table = at::tensor({1, 3, 2, 0, 1, 1}, at::kLong).view({3, 2});
   const at::Tensor experts = route_by_table(table, at::tensor({1}, at::kLong));
   EXPECT_EQ(values_of(experts), (std::vector<double>{2, 0}));
@@ -83,7 +83,7 @@ TEST(RouterTest, TableLayer) {
 
 TEST(RouterTest, EverythingUnderflows) {
   const at::Tensor z = at::tensor({-200.0F, -210.0F, -220.0F}, at::kFloat).requires_grad_(true);
-  const at::Tensor scores = sqrt_softplus(z).unsqueeze(0);
+  const at::Tensor scores = sqrt_softplus(z, Numerics::plain()).unsqueeze(0);
   const at::Tensor experts = at::tensor({0, 2}, at::kLong).unsqueeze(0);
   const at::Tensor weights = route_weights(scores, experts, 2.5, Numerics::plain());
   EXPECT_EQ(values_of(weights), (std::vector<double>{1.25, 1.25}));
@@ -96,7 +96,7 @@ TEST(RouterTest, ChoiceAndWeightsAgainstOracle) {
     const at::Tensor x = seeded({7, 5}, 1, dtype);
     const at::Tensor gate = seeded({6, 5}, 2, dtype);
     const at::Tensor bias = (seeded({6}, 3, dtype) * 2.0).round();  // many equal biases
-    const at::Tensor scores = router_scores(x, gate);
+    const at::Tensor scores = router_scores(x, gate, Numerics::plain());
     Numerics numerics = Numerics::plain();
     numerics.router_denominator_eps = 1e-3;
     for (const int64_t k : {1, 2, 6}) {
@@ -131,7 +131,7 @@ TEST(RouterTest, GradientMatchesDifferences) {
   const at::Tensor experts = at::tensor({0, 2, 3, 1}, at::kLong).view({2, 2});
   const auto report = gradcheck(
       [&](const auto& in) {
-        const at::Tensor scores = router_scores(in[0], in[1]);
+        const at::Tensor scores = router_scores(in[0], in[1], Numerics::plain());
         return std::vector<at::Tensor>{scores,
                                        route_weights(scores, experts, 1.5, Numerics::plain())};
       },

@@ -1,13 +1,12 @@
 #include "runner/score.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <limits>
 #include <span>
 #include <string>
 
 #include "base/error.h"
+#include "kernels/sampling/sampling.h"
 #include "weights/safetensors_writer.h"
 
 namespace baleen::runner {
@@ -55,21 +54,6 @@ std::vector<weights::TensorSpec> output_tensors(
   return tensors;
 }
 
-/// log softmax at `id`, summed in double.
-template <class Number>
-Number log_probability(std::span<const Number> logits, int32_t id) {
-  double maximum = -std::numeric_limits<double>::infinity();
-  for (const Number logit : logits) {
-    maximum = std::max(maximum, static_cast<double>(logit));
-  }
-  double sum = 0.0;
-  for (const Number logit : logits) {
-    sum += std::exp(static_cast<double>(logit) - maximum);
-  }
-  const auto chosen = static_cast<double>(logits[static_cast<std::size_t>(id)]);
-  return static_cast<Number>(chosen - maximum - std::log(sum));
-}
-
 template <class Number>
 void score_sequence(model::Model& model,
                     const std::vector<int32_t>& ids,
@@ -96,7 +80,7 @@ void score_sequence(model::Model& model,
     writer.append("logits." + index, std::as_bytes(rows));
     for (std::size_t t = 0; t < count && begin + t + 1 < ids.size(); ++t) {
       logprobs.push_back(
-          log_probability(rows.subspan(t * vocab_size, vocab_size), ids[begin + t + 1]));
+          kernels::plain_logprob(rows.subspan(t * vocab_size, vocab_size), ids[begin + t + 1]));
     }
     if (with_mtp) {
       writer.append("mtp_logits." + index,
