@@ -41,6 +41,15 @@ std::vector<Variant> variants() {
           {"8-bit index keys", fp8_keys, at::kDouble}};
 }
 
+/// The same with every sum in one order per row.
+std::vector<Variant> fixed_order_variants() {
+  std::vector<Variant> all = variants();
+  for (Variant& variant : all) {
+    variant.numerics.summation = ops::Summation::kInvariant;
+  }
+  return all;
+}
+
 /// A model, its pools with painted pages, and pages handed out in random order.
 class PagedModel {
  public:
@@ -175,6 +184,35 @@ TEST(PagedTest, RandomCutsGiveTheBitsOfOwnMemory) {
   }
 }
 
+TEST(PagedTest, InFixedOrderRandomCutsGiveTheBitsOfOnePass) {
+  for (const Variant& variant : fixed_order_variants()) {
+    PagedModel model(all_kinds(), variant, 700);
+    std::mt19937 random(13);
+    SequencePages pages{.full = {}, .swa = {}, .slot = RequestSlot(1)};
+    SequenceState paged = model.paged_state(pages);
+    SequenceState own = model.own_state();
+    const at::Tensor ids = some_ids(700, model.vocab_size());
+    const StepOutput whole = model.step({{&own, ids}});
+    while (paged.num_tokens() < 700) {
+      const int64_t begin = paged.num_tokens();
+      const int64_t longest = random() % 3 == 0 ? 300 : 5;
+      const int64_t count =
+          std::min<int64_t>(700 - begin, 1 + static_cast<int64_t>(random()) % longest);
+      model.grow(pages, begin + count);
+      const StepOutput out = model.step({{&paged, ids.narrow(0, begin, count)}});
+      ASSERT_TRUE(at::equal(out.logits, whole.logits.narrow(0, begin, count)))
+          << variant.name << " tokens " << begin << " + " << count;
+      const int64_t first = std::max<int64_t>(0, begin - 1);
+      if (begin + count - 1 > first) {
+        ASSERT_TRUE(
+            at::equal(out.mtp_logits, whole.mtp_logits.narrow(0, first, begin + count - 1 - first)))
+            << variant.name << " draft rows from " << first;
+      }
+      model.drop_old_windows(pages, begin + count);
+    }
+  }
+}
+
 TEST(PagedTest, NeighboursAndReusedPagesLeaveEveryBit) {
   const Variant variant = variants()[2];
   PagedModel model(all_kinds(), variant, 700);
@@ -268,10 +306,16 @@ TEST(PagedTest, AnotherSequencesPrefixContinuesAsAColdRun) {
     }
   }
   // A chunk that passes over the border writes the rings of the page in passing. Matrix products of
-  // another row count differ in the last bits, so equality is up to those.
+  // another row count differ in the last bits, so equality is up to those ...
   for (const int64_t prefix : {int64_t{256}, int64_t{512}}) {
     EXPECT_LE(prefix_difference(variants()[0], prefix, 40), 1e-10) << prefix;
     EXPECT_LE(prefix_difference(variants()[0], prefix, 250), 1e-10) << prefix;
+  }
+  // ... and in fixed order there is nothing to differ.
+  for (const Variant& variant : fixed_order_variants()) {
+    for (const int64_t extra : {40, 250}) {
+      EXPECT_EQ(prefix_difference(variant, 256, extra), 0.0) << variant.name << " + " << extra;
+    }
   }
 }
 
