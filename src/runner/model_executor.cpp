@@ -179,6 +179,9 @@ void ModelExecutor::run_model(const engine::BatchPlan& plan) {
                                              : model::LogitsWanted::kNone;
   }
   model_.forward(inputs_, output_);
+  if (model_.forward_config().compute == model::ComputeType::kFloat64) {
+    output_.logits.assign(output_.logits_f64.begin(), output_.logits_f64.end());
+  }
 }
 
 void ModelExecutor::score_prompt(const engine::BatchRow& row,

@@ -34,7 +34,8 @@ struct RunnerConfig {
 
 class ModelExecutor final : public engine::Executor {
  public:
-  /// The model computes in float32. Throws ConfigError when the config is out of range.
+  /// Tokens are drawn from float32 logits; those of a model in double are rounded to it. Throws
+  /// ConfigError when the config is out of range.
   ModelExecutor(model::Model model, const RunnerConfig& config, std::string model_name);
 
   engine::ExecutorCapacity capacity() const override;
