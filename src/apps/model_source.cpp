@@ -33,6 +33,16 @@ ModelConfig config_from(const std::string& preset_or_path) {
   return weights::read_config_json(path).config;
 }
 
+const std::vector<std::string>& numerics_names() {
+  static const std::vector<std::string> names = {"checkpoint",
+                                                 "reference",
+                                                 "plain",
+                                                 "checkpoint+invariant",
+                                                 "reference+invariant",
+                                                 "plain+invariant"};
+  return names;
+}
+
 const std::vector<std::string>& format_names() {
   static const std::vector<std::string> kNames = {"fp4", "fp8", "bf16", "f32", "f64"};
   return kNames;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/model_source.h"
 #include "apps/progress.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -26,8 +27,8 @@ void add_model_flags(CLI::App& command, OpenModelOptions& options) {
 }
 
 void add_load_flags(CLI::App& command, OpenModelOptions& options) {
-  command.add_option("--numerics", options.numerics, "Rounding of activations and caches")
-      ->check(CLI::IsMember({"checkpoint", "reference", "plain"}));
+  command.add_option("--numerics", options.numerics, kNumericsHelp)
+      ->check(CLI::IsMember(numerics_names()));
   command
       .add_option(
           "--chat-profile", options.chat_profile, "Prompt format (default: as the checkpoint says)")

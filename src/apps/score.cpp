@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "apps/commands.h"
+#include "apps/model_source.h"
 #include "base/error.h"
 #include "weights/config_json.h"
 
@@ -98,8 +99,8 @@ void add_score(CLI::App& app) {
       ->add_option("--prefill", flags->prefill, "tokens of the first step, then one by one; 0: off")
       ->check(CLI::NonNegativeNumber)
       ->excludes(chunk);
-  command->add_option("--numerics", flags->numerics, "rounding of activations and caches")
-      ->check(CLI::IsMember({"checkpoint", "reference", "plain"}));
+  command->add_option("--numerics", flags->numerics, kNumericsHelp)
+      ->check(CLI::IsMember(numerics_names()));
   command->add_option("--threads", flags->threads, "threads of one operator")
       ->check(CLI::Range(1, 1024));
   command->callback([flags] { run_score(*flags); });
