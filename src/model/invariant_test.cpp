@@ -21,7 +21,7 @@
 namespace baleen::model {
 namespace {
 
-constexpr int64_t kTokens = 420;  // several entries of ratio 128, more than index_topk of ratio 4
+constexpr int64_t kSequence = 420;  // several entries of ratio 128, more than index_topk of ratio 4
 
 struct FixedOrder {
   std::string name;
@@ -53,10 +53,10 @@ class FixedOrderSubject {
   explicit FixedOrderSubject(const FixedOrder& setting)
       : params_(small_model(small_config({0, 4, 128}), setting.dtype)),
         numerics_(setting.numerics),
-        tables_(make_rope_tables(params_.config, kTokens, params_.embed, numerics_)),
-        ids_(some_ids(kTokens, params_.config.vocab_size)) {
+        tables_(make_rope_tables(params_.config, kSequence, params_.embed, numerics_)),
+        ids_(some_ids(kSequence, params_.config.vocab_size)) {
     SequenceState state = new_state();
-    whole_ = run({{&state, kTokens}});
+    whole_ = run({{&state, kSequence}});
   }
 
   struct Piece {
@@ -131,9 +131,10 @@ TEST(InvariantModelTest, ChunksAndSingleTokensGiveTheBitsOfOnePass) {
     std::mt19937 random(3);
     for (int round = 0; round < 4; ++round) {
       SequenceState state = subject.new_state();
-      while (state.num_tokens() < kTokens) {
+      while (state.num_tokens() < kSequence) {
         const int64_t count =
-            round == 0 ? 1 : std::min(sizes[random() % sizes.size()], kTokens - state.num_tokens());
+            round == 0 ? 1
+                       : std::min(sizes[random() % sizes.size()], kSequence - state.num_tokens());
         ASSERT_TRUE(subject.equals_whole({{&state, count}}))
             << setting.name << " " << state.num_tokens() << " after " << count;
       }
@@ -168,9 +169,9 @@ TEST(InvariantModelTest, TokensTakenBackAndCopiesLeaveEveryBit) {
     std::mt19937 random(5);
     SequenceState state = subject.new_state(/*max_rollback=*/5);
     ASSERT_TRUE(subject.equals_whole({{&state, 250}}));
-    while (state.num_tokens() < kTokens) {
+    while (state.num_tokens() < kSequence) {
       const int64_t count =
-          std::min<int64_t>(1 + static_cast<int64_t>(random() % 6), kTokens - state.num_tokens());
+          std::min<int64_t>(1 + static_cast<int64_t>(random() % 6), kSequence - state.num_tokens());
       ASSERT_TRUE(subject.equals_whole({{&state, count}})) << setting.name;
       if (random() % 3 == 0) {
         state.rollback(std::max(state.num_tokens() - 4, state.rollback_limit()));
@@ -198,7 +199,7 @@ TEST(InvariantModelTest, TrainingWithGradientsHasTheBitsOfServing) {
     EXPECT_TRUE(at::equal(out.logits[0].detach(), subject.whole().logits)) << setting.name;
     EXPECT_TRUE(at::equal(out.mtp_logits[0].detach(), subject.whole().mtp_logits)) << setting.name;
     // Beside another sequence of the batch, too.
-    const at::Tensor other = some_ids(kTokens, subject.params().config.vocab_size, 5);
+    const at::Tensor other = some_ids(kSequence, subject.params().config.vocab_size, 5);
     const at::NoGradGuard no_grad;
     const TrainingOutput pair =
         forward_training(subject.params(), at::stack({other, subject.ids()}, 0), options);

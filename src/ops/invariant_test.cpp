@@ -31,10 +31,10 @@
 namespace baleen::ops {
 namespace {
 
-constexpr int64_t kTokens = 41;
-constexpr HcConfig kConfig;
+constexpr int64_t kRows = 41;
+constexpr HcConfig kHcConfig;
 
-/// One operator on kTokens rows. `run` takes the inputs and a range of rows; its results have the
+/// One operator on kRows rows. `run` takes the inputs and a range of rows; its results have the
 /// rows of that range along `dim`.
 struct RowCase {
   std::string name;
@@ -50,7 +50,7 @@ HcWeights hc_of(const std::vector<at::Tensor>& in) {
 }
 
 std::vector<RowCase> linear_cases(at::ScalarType dtype) {
-  const auto x = [&](int64_t width) { return seeded({kTokens, width}, 1, dtype); };
+  const auto x = [&](int64_t width) { return seeded({kRows, width}, 1, dtype); };
   return {
       {"linear",
        {x(137), seeded({11, 137}, 2, dtype)},
@@ -67,7 +67,7 @@ std::vector<RowCase> linear_cases(at::ScalarType dtype) {
              linear_unrounded(in[0].narrow(0, begin, count), in[1], numerics)};
        }},
       {"grouped",
-       {seeded({kTokens, 4, 20}, 1, dtype), seeded({2 * 7, 40}, 2, dtype)},
+       {seeded({kRows, 4, 20}, 1, dtype), seeded({2 * 7, 40}, 2, dtype)},
        0,
        [](const auto& in, const Numerics& numerics, int64_t begin, int64_t count) {
          return std::vector<at::Tensor>{
@@ -81,34 +81,34 @@ std::vector<RowCase> linear_cases(at::ScalarType dtype) {
              rms_norm(in[0].narrow(0, begin, count), in[1], 1e-6, numerics)};
        }},
       {"head norm",
-       {seeded({kTokens, 3, 40}, 1, dtype)},
+       {seeded({kRows, 3, 40}, 1, dtype)},
        0,
        [](const auto& in, const Numerics& numerics, int64_t begin, int64_t count) {
          return std::vector<at::Tensor>{
              query_head_norm(in[0].narrow(0, begin, count), 1e-6, numerics)};
        }},
       {"hadamard",
-       {seeded({kTokens, 2, 64}, 1, dtype)},
+       {seeded({kRows, 2, 64}, 1, dtype)},
        0,
        [](const auto& in, const Numerics& numerics, int64_t begin, int64_t count) {
          return std::vector<at::Tensor>{hadamard(in[0].narrow(0, begin, count), numerics)};
        }},
       {"rotation",
-       {seeded({1, kTokens, 2, 24}, 1, dtype)},
+       {seeded({1, kRows, 2, 24}, 1, dtype)},
        1,
        [dtype](const auto& in, const Numerics& numerics, int64_t begin, int64_t count) {
          const RopeTable table = make_rope_table(rope_frequencies(16, 10000.0, {}),
-                                                 kTokens,
+                                                 kRows,
                                                  at::empty({0}, at::TensorOptions(dtype)),
                                                  numerics);
          return std::vector<at::Tensor>{
              rotate(in[0].narrow(1, begin, count), table.rows(begin, count), false, numerics)};
        }},
       {"logprobs",
-       {seeded({kTokens, 50}, 1, dtype) * 8.0},
+       {seeded({kRows, 50}, 1, dtype) * 8.0},
        0,
        [](const auto& in, const Numerics& numerics, int64_t begin, int64_t count) {
-         const at::Tensor targets = at::arange(kTokens, at::kLong).remainder(50);
+         const at::Tensor targets = at::arange(kRows, at::kLong).remainder(50);
          return std::vector<at::Tensor>{token_logprobs(
              in[0].narrow(0, begin, count), targets.narrow(0, begin, count), numerics.summation)};
        }},
@@ -116,20 +116,20 @@ std::vector<RowCase> linear_cases(at::ScalarType dtype) {
 }
 
 std::vector<RowCase> stream_cases(at::ScalarType dtype) {
-  const at::Tensor streams = seeded({kTokens, 4, 12}, 1, dtype);
+  const at::Tensor streams = seeded({kRows, 4, 12}, 1, dtype);
   return {
       {"hc in",
        {streams, seeded({24, 48}, 2, dtype), seeded({24}, 3, dtype), seeded({3}, 4, dtype)},
        0,
        [](const auto& in, const Numerics& numerics, int64_t begin, int64_t count) {
-         const HcMix mix = hc_pre(in[0].narrow(0, begin, count), hc_of(in), kConfig, numerics);
+         const HcMix mix = hc_pre(in[0].narrow(0, begin, count), hc_of(in), kHcConfig, numerics);
          return std::vector<at::Tensor>{mix.y, mix.post, mix.comb};
        }},
       {"hc out",
        {streams,
-        seeded({kTokens, 12}, 2, dtype),
-        seeded({kTokens, 4}, 3, dtype),
-        seeded({kTokens, 4, 4}, 4, dtype)},
+        seeded({kRows, 12}, 2, dtype),
+        seeded({kRows, 4}, 3, dtype),
+        seeded({kRows, 4, 4}, 4, dtype)},
        0,
        [](const auto& in, const Numerics& numerics, int64_t begin, int64_t count) {
          return std::vector<at::Tensor>{hc_post(in[1].narrow(0, begin, count),
@@ -143,17 +143,17 @@ std::vector<RowCase> stream_cases(at::ScalarType dtype) {
        0,
        [](const auto& in, const Numerics& numerics, int64_t begin, int64_t count) {
          return std::vector<at::Tensor>{
-             hc_head(in[0].narrow(0, begin, count), hc_of(in), kConfig, numerics)};
+             hc_head(in[0].narrow(0, begin, count), hc_of(in), kHcConfig, numerics)};
        }},
   };
 }
 
 std::vector<RowCase> expert_cases(at::ScalarType dtype) {
-  const at::Tensor x = seeded({kTokens, 40}, 1, dtype);
+  const at::Tensor x = seeded({kRows, 40}, 1, dtype);
   const at::Tensor ids =
-      (at::arange(kTokens * 3, at::kLong) * 7 + at::arange(kTokens * 3, at::kLong).floor_divide(5))
+      (at::arange(kRows * 3, at::kLong) * 7 + at::arange(kRows * 3, at::kLong).floor_divide(5))
           .remainder(5)
-          .view({kTokens, 3});
+          .view({kRows, 3});
   return {
       {"router",
        {x, seeded({5, 40}, 2, dtype)},
@@ -165,7 +165,7 @@ std::vector<RowCase> expert_cases(at::ScalarType dtype) {
        }},
       {"experts",
        {x,
-        seeded({kTokens, 3}, 2, dtype),
+        seeded({kRows, 3}, 2, dtype),
         seeded({5, 22, 40}, 3, dtype),
         seeded({5, 22, 40}, 4, dtype),
         seeded({5, 40, 22}, 5, dtype)},
@@ -197,20 +197,20 @@ std::vector<RowCase> expert_cases(at::ScalarType dtype) {
 std::vector<RowCase> attention_cases(at::ScalarType dtype) {
   constexpr int64_t kWindow = 6;
   constexpr int64_t kRatio = 4;
-  constexpr int64_t kEntries = kTokens / kRatio;
+  constexpr int64_t kEntries = kRows / kRatio;
   return {
       {"index scores",
-       {seeded({1, kTokens, 3, 16}, 1, dtype),
+       {seeded({1, kRows, 3, 16}, 1, dtype),
         seeded({1, kEntries, 16}, 2, dtype),
-        seeded({1, kTokens, 3}, 3, dtype)},
+        seeded({1, kRows, 3}, 3, dtype)},
        1,
        [](const auto& in, const Numerics& numerics, int64_t begin, int64_t count) {
          return std::vector<at::Tensor>{indexer_scores(
              in[0].narrow(1, begin, count), in[1], in[2].narrow(1, begin, count), numerics)};
        }},
       {"attention",
-       {seeded({1, kTokens, 3, 20}, 1, dtype),
-        seeded({1, kTokens, 20}, 2, dtype),
+       {seeded({1, kRows, 3, 20}, 1, dtype),
+        seeded({1, kRows, 20}, 2, dtype),
         seeded({1, kEntries, 20}, 3, dtype),
         seeded({3}, 4, dtype)},
        1,
@@ -219,7 +219,7 @@ std::vector<RowCase> attention_cases(at::ScalarType dtype) {
          const int64_t first = std::max<int64_t>(0, begin - (kWindow - 1));
          const int64_t seen = (begin + count) / kRatio;
          const at::Tensor picks =
-             seeded({1, kTokens, kEntries}, 9).gt(-0.3).narrow(1, begin, count).narrow(2, 0, seen);
+             seeded({1, kRows, kEntries}, 9).gt(-0.3).narrow(1, begin, count).narrow(2, 0, seen);
          const AttentionRows rows{.raw = in[1].narrow(1, first, begin + count - first),
                                   .entries = in[2].narrow(1, 0, seen),
                                   .picks = picks,
@@ -257,8 +257,8 @@ void expect_parts(const RowCase& c,
                   const Numerics& numerics,
                   const std::vector<at::Tensor>& whole,
                   int64_t chunk) {
-  for (int64_t begin = 0; begin < kTokens; begin += chunk) {
-    const int64_t count = std::min(chunk, kTokens - begin);
+  for (int64_t begin = 0; begin < kRows; begin += chunk) {
+    const int64_t count = std::min(chunk, kRows - begin);
     const auto part_of = c.run(c.inputs, numerics, begin, count);
     for (std::size_t i = 0; i < whole.size(); ++i) {
       ASSERT_TRUE(at::equal(part_of[i], whole[i].narrow(c.dim, begin, count)))
@@ -271,7 +271,7 @@ TEST(InvariantTest, RowsHaveTheSameBitsHoweverTheyAreCut) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
     for (const Numerics& numerics : fixed_orders()) {
       for (const RowCase& c : all_cases(dtype)) {
-        const auto whole = c.run(c.inputs, numerics, 0, kTokens);
+        const auto whole = c.run(c.inputs, numerics, 0, kRows);
         for (const int64_t chunk : {1, 2, 3, 4, 5, 7, 16, 32, 40}) {
           ASSERT_NO_FATAL_FAILURE(expect_parts(c, numerics, whole, chunk));
         }
@@ -284,10 +284,10 @@ TEST(InvariantTest, ThreadsChangeNoBit) {
   const int before = at::get_num_threads();
   for (const RowCase& c : all_cases(at::kFloat)) {
     at::set_num_threads(1);
-    const auto alone = c.run(c.inputs, fixed_order(Numerics::reference()), 0, kTokens);
+    const auto alone = c.run(c.inputs, fixed_order(Numerics::reference()), 0, kRows);
     for (const int threads : {2, 3, 5}) {
       at::set_num_threads(threads);
-      const auto together = c.run(c.inputs, fixed_order(Numerics::reference()), 0, kTokens);
+      const auto together = c.run(c.inputs, fixed_order(Numerics::reference()), 0, kRows);
       for (std::size_t i = 0; i < alone.size(); ++i) {
         EXPECT_TRUE(at::equal(alone[i], together[i])) << c.name << " " << threads << " threads";
       }
@@ -299,8 +299,8 @@ TEST(InvariantTest, ThreadsChangeNoBit) {
 TEST(InvariantTest, ValuesAreThoseOfTheFastFormUpToSummationOrder) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
     for (const RowCase& c : all_cases(dtype)) {
-      const auto fast = c.run(c.inputs, Numerics::plain(), 0, kTokens);
-      const auto fixed = c.run(c.inputs, fixed_order(Numerics::plain()), 0, kTokens);
+      const auto fast = c.run(c.inputs, Numerics::plain(), 0, kRows);
+      const auto fixed = c.run(c.inputs, fixed_order(Numerics::plain()), 0, kRows);
       for (std::size_t i = 0; i < fast.size(); ++i) {
         EXPECT_LE(relative_error(fixed[i], values_of(fast[i])), error_bound(dtype, 137))
             << c.name << " result " << i;
@@ -317,7 +317,7 @@ TEST(InvariantTest, KeepingGradientsChangesNoBitAndGivesTheFastGradients) {
         for (const at::Tensor& input : c.inputs) {
           leaves.push_back(input.detach().clone().requires_grad_(true));
         }
-        const auto results = c.run(leaves, numerics, 0, kTokens);
+        const auto results = c.run(leaves, numerics, 0, kRows);
         at::Tensor total = at::zeros({}, at::TensorOptions(dtype));
         for (std::size_t i = 0; i < results.size(); ++i) {
           total = total + (results[i] * seeded(results[i].sizes(), 30 + i, dtype)).sum();
@@ -329,7 +329,7 @@ TEST(InvariantTest, KeepingGradientsChangesNoBitAndGivesTheFastGradients) {
         }
         return out;
       };
-      const auto bits = c.run(c.inputs, fixed_order(Numerics::plain()), 0, kTokens);
+      const auto bits = c.run(c.inputs, fixed_order(Numerics::plain()), 0, kRows);
       const auto fast = gradients_of(Numerics::plain());
       const auto fixed = gradients_of(fixed_order(Numerics::plain()));
       for (std::size_t i = 0; i < bits.size(); ++i) {
@@ -351,7 +351,7 @@ TEST(InvariantTest, BothFormsOfRoutedExpertsGiveTheSameBits) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
     for (const Numerics& numerics : fixed_orders()) {
       const RowCase c = expert_cases(dtype)[1];
-      const at::Tensor ids = at::arange(kTokens * 3, at::kLong).remainder(5).view({kTokens, 3});
+      const at::Tensor ids = at::arange(kRows * 3, at::kLong).remainder(5).view({kRows, 3});
       const auto run = [&](ExpertForm form) {
         return routed_experts(c.inputs[0],
                               ids,

@@ -36,7 +36,7 @@ class SqrtSoftplus : public torch::autograd::Function<SqrtSoftplus> {
   }
 };
 
-at::Tensor scores_by_kernel(const at::Tensor& z) {
+at::Tensor router_scores_by_kernel(const at::Tensor& z) {
   const at::Tensor logits = z.contiguous();
   at::Tensor scores = at::empty_like(logits);
   AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "router_scores", [&] {
@@ -84,7 +84,7 @@ at::Tensor sqrt_softplus(const at::Tensor& z, const Numerics& numerics) {
   const bool gradient = needs_gradient(z);
   const auto by_tensors = [&] { return gradient ? SqrtSoftplus::apply(z) : score_of(z); };
   return numerics.invariant()
-             ? invariant_value(z, gradient, by_tensors, [&] { return scores_by_kernel(z); })
+             ? invariant_value(z, gradient, by_tensors, [&] { return router_scores_by_kernel(z); })
              : by_tensors();
 }
 
