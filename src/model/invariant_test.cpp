@@ -249,20 +249,20 @@ std::vector<Number> abacus_logits(Model& model,
 
 template <class Number>
 void expect_abacus_invariant(ComputeType compute, const std::string& numerics) {
-  constexpr int64_t kLength = 300;
-  Model model = Model::load("models/abacus",
-                            {.compute = compute, .numerics = numerics, .max_context = kLength});
+  constexpr int64_t kAbacusTokens = 300;
+  Model model = Model::load(
+      "models/abacus", {.compute = compute, .numerics = numerics, .max_context = kAbacusTokens});
   std::vector<int32_t> ids;
-  for (int32_t i = 0; i < kLength; ++i) {
+  for (int32_t i = 0; i < kAbacusTokens; ++i) {
     ids.push_back((i * 37 + i * i * 11) % 500);
   }
-  const auto whole = abacus_logits<Number>(model, ids, {kLength});
-  std::vector<int64_t> single(kLength, 1);
+  const auto whole = abacus_logits<Number>(model, ids, {kAbacusTokens});
+  std::vector<int64_t> single(kAbacusTokens, 1);
   EXPECT_TRUE(whole == abacus_logits<Number>(model, ids, single)) << numerics;
   for (const int64_t chunk : {3, 64, 100, 129}) {
     std::vector<int64_t> counts;
-    for (int64_t done = 0; done < kLength; done += chunk) {
-      counts.push_back(std::min(chunk, kLength - done));
+    for (int64_t done = 0; done < kAbacusTokens; done += chunk) {
+      counts.push_back(std::min(chunk, kAbacusTokens - done));
     }
     EXPECT_TRUE(whole == abacus_logits<Number>(model, ids, counts)) << numerics << " " << chunk;
   }
