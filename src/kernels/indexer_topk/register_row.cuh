@@ -171,7 +171,7 @@ class RegisterRow {
 
   /// A better bound than lower_bound (at least k entries reach it) for rows whose best lie in few
   /// blocks: the best of the bounds that 1, 2, 4, ... all blocks give together.
-  __device__ uint32_t lopsided_bound(uint32_t k, RowShared& shared) const {
+  __device__ __forceinline__ uint32_t lopsided_bound(uint32_t k, RowShared& shared) const {
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t warp = threadIdx.x / 32;
     const uint32_t sorted = warp_sorted(thread_best());
@@ -225,7 +225,7 @@ class RegisterRow {
   }
 
   /// The same for the entries below `limit` whose key is `tie_key`.
-  __device__ void push_ties(
+  __device__ __forceinline__ void push_ties(
       uint32_t tie_key, uint32_t limit, uint64_t* list, uint32_t capacity, RowShared& shared) {
     for_each([&](uint32_t key, uint32_t entry) {
       if (key == tie_key && entry < limit) {
@@ -240,12 +240,12 @@ class RegisterRow {
   /// A key such that fewer than k entries lie above it, at most `capacity` in all: either k or more
   /// lie above, or it is the key of the k-th best. Found digit by digit over the cluster, every
   /// level starting from the spread of what is left. `histogram` has kBins places in every block.
-  __device__ uint32_t refine(uint32_t floor,
-                             uint32_t top,
-                             uint32_t k,
-                             uint32_t capacity,
-                             RowShared& shared,
-                             uint32_t* histogram) {
+  __device__ __forceinline__ uint32_t refine(uint32_t floor,
+                                             uint32_t top,
+                                             uint32_t k,
+                                             uint32_t capacity,
+                                             RowShared& shared,
+                                             uint32_t* histogram) {
     uint32_t low = floor;
     uint32_t high = top;
     uint32_t need = k;
@@ -255,12 +255,13 @@ class RegisterRow {
         return low;
       }
       const uint32_t shift = bin_shift(high - low);
-      const BinSearch found =
-          search(need, shared, histogram, [&](uint32_t key, uint32_t, auto add) {
-            if (key >= low && key <= high) {
-              add((key - low) >> shift);
-            }
-          });
+      const BinSearch found = search(need, shared, histogram, [&] {
+        for_each([&](uint32_t key, uint32_t) {
+          if (key >= low && key <= high) {
+            atomicAdd(&histogram[(key - low) >> shift], 1U);
+          }
+        });
+      });
       need -= found.above;
       low += found.bin << shift;
       high = min(high, low + ((1U << shift) - 1));
@@ -271,17 +272,13 @@ class RegisterRow {
   }
 
   /// The entry below which at least `need` and few more entries have this key.
-  __device__ uint32_t tie_limit(uint32_t tie_key,
-                                uint32_t need,
-                                RowShared& shared,
-                                uint32_t* histogram) {
+  __device__ __forceinline__ uint32_t tie_limit(uint32_t tie_key,
+                                                uint32_t need,
+                                                RowShared& shared,
+                                                uint32_t* histogram) {
     const uint32_t shift = bin_shift(length_ - 1);
     const BinSearch found =
-        search(need, shared, histogram, [&](uint32_t key, uint32_t entry, auto add) {
-          if (key == tie_key) {
-            add(kBins - 1 - (entry >> shift));
-          }
-        });
+        search(need, shared, histogram, [&] { count_ties(tie_key, shift, histogram); });
     return (kBins - found.bin) << shift;
   }
 
@@ -357,7 +354,7 @@ class RegisterRow {
   }
 
   /// Shrinks [low, high] to the keys the row has in it (at least one).
-  __device__ void narrow(uint32_t* low, uint32_t* high, RowShared& shared) {
+  __device__ __forceinline__ void narrow(uint32_t* low, uint32_t* high, RowShared& shared) {
     uint32_t least = 0xFFFFFFFFU;
     uint32_t most = 0;
     for_each([&](uint32_t key, uint32_t) {
@@ -388,18 +385,51 @@ class RegisterRow {
     *high = max_of(shared.board.high, blocks_);
   }
 
-  /// One histogram over the cluster and the bin of the `need`-th element. Contains cluster
-  /// barriers.
-  template <class Classify>
-  __device__ BinSearch
-  search(uint32_t need, RowShared& shared, uint32_t* histogram, Classify classify) {
+  /// Adds the entries of key `tie_key` to the bins of their numbers, lowest in the last bin. Ties
+  /// crowd, so neighbours are added up first: four of a thread, 32 of eight lanes where a bin
+  /// holds whole words.
+  __device__ __forceinline__ void count_ties(uint32_t tie_key,
+                                             uint32_t shift,
+                                             uint32_t* histogram) {
+    ptx::pin_registers(values_);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const uint32_t first = first_entry(v);
+      uint32_t ties = 0;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const uint32_t entry = first + static_cast<uint32_t>(e);
+        const bool tied = entry < length_ && score_key(values_[4 * v + e]) == tie_key;
+        if (shift >= 2) {
+          ties += tied ? 1U : 0U;
+        } else if (tied) {
+          atomicAdd(&histogram[kBins - 1 - (entry >> shift)], 1U);
+        }
+      }
+      bool adds = true;
+      if (shift >= 5) {
+#pragma unroll
+        for (int step = 1; step < 8; step *= 2) {
+          ties += __shfl_xor_sync(kFullMask, ties, step);
+        }
+        adds = threadIdx.x % 8 == 0;
+      }
+      if (adds && ties > 0) {
+        atomicAdd(&histogram[kBins - 1 - (first >> shift)], ties);
+      }
+    }
+  }
+
+  /// One histogram over the cluster, filled by `fill()`, and the bin of the `need`-th element.
+  /// Contains cluster barriers.
+  template <class Fill>
+  __device__ __forceinline__ BinSearch
+  search(uint32_t need, RowShared& shared, uint32_t* histogram, Fill fill) {
     ptx::cluster_sync();  // no peer still reads the last histogram or the board
     histogram[threadIdx.x] = 0;
     histogram[threadIdx.x + kTopkThreads] = 0;
     __syncthreads();
-    for_each([&](uint32_t key, uint32_t entry) {
-      classify(key, entry, [&](uint32_t bin) { atomicAdd(&histogram[bin], 1U); });
-    });
+    fill();
     ptx::cluster_sync();
     const uint32_t pair = kTopkThreads - 1 - threadIdx.x;
     uint2 sum = make_uint2(0, 0);
