@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "apps/model_source.h"
+#include "apps/number_check.h"
 #include "apps/progress.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -63,6 +64,50 @@ void add_capacity_flags(CLI::App& command,
       ->check(CLI::Range(0, 1 << 20));
 }
 
+void add_schedule_flags(CLI::App& command, OpenModelOptions& options) {
+  constexpr double kMostSeconds = 1e6;
+  command
+      .add_option("--prefill-max-requests",
+                  options.max_prefills,
+                  "Prompts under way before a full step admits no more")
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      .add_option("--decode-interval-ms",
+                  options.decode_interval_ms,
+                  "Milliseconds wished between two tokens while prompts run; 0: no wish")
+      ->check(number_in(0.0, 1e6));
+  command
+      .add_option("--priority-scheduling-preemption-threshold",
+                  options.preemption_threshold,
+                  "A request takes the slot of one whose priority is lower by more; -1: never")
+      ->check(CLI::Range(-1, 1 << 30));
+  command
+      .add_option("--queue-timeout",
+                  options.queue_timeout_s,
+                  "Seconds that a request may wait to be admitted; 0: no limit")
+      ->check(number_in(0.0, kMostSeconds));
+  command
+      .add_option("--request-timeout",
+                  options.request_timeout_s,
+                  "Seconds that a request may take in all; 0: no limit")
+      ->check(number_in(0.0, kMostSeconds));
+  command.add_flag("--disable-overlap-schedule",
+                   options.no_overlap,
+                   "Plan a step when the one before is done, not while it runs");
+}
+
+void apply_schedule(const OpenModelOptions& options, engine::EngineConfig& config) {
+  config.max_running = options.max_running;
+  config.max_queued = options.max_queued;
+  config.max_prefill_chunk = options.max_prefill_chunk;
+  config.max_prefills = options.max_prefills;
+  config.decode_interval_ms = options.decode_interval_ms;
+  config.preemption_threshold = options.preemption_threshold;
+  config.queue_timeout_s = options.queue_timeout_s;
+  config.request_timeout_s = options.request_timeout_s;
+  config.overlap = !options.no_overlap;
+}
+
 OpenedModel open_model(const OpenModelOptions& options) {
   const std::filesystem::path folder = options.folder;
   if (!std::filesystem::is_directory(folder)) {
@@ -103,9 +148,7 @@ OpenedModel open_model(const OpenModelOptions& options) {
   for (const int64_t id : out.generation.eos_token_ids) {
     out.engine_config.end_token_ids.push_back(static_cast<int32_t>(id));
   }
-  out.engine_config.max_running = options.max_running;
-  out.engine_config.max_queued = options.max_queued;
-  out.engine_config.max_prefill_chunk = options.max_prefill_chunk;
+  apply_schedule(options, out.engine_config);
   log::info("apps",
             "model={} chat_profile={} reason=\"{}\" load_s={:.2f}",
             out.name,

@@ -86,6 +86,7 @@ void add_flags(CLI::App& command, ServeOptions& o) {
                       .running = "--max-running-requests",
                       .queued = "--max-queued-requests",
                       .prefill_chunk = "--chunked-prefill-size"});
+  add_schedule_flags(command, o.model);
   command.add_option("--io-threads", o.server.http.io_threads, "Threads that serve sockets")
       ->check(CLI::Range(1, 64));
   command

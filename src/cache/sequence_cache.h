@@ -167,6 +167,9 @@ class SequenceCache {
 
   // Looking, without any change.
   PrefixMatch peek(const SequenceKey& key) const;
+  /// Whether the target of a capture of an ended sequence will, once written, let this one continue
+  /// further than `match`.
+  bool will_reach(CheckpointSlot target, const SequenceKey& key, const PrefixMatch& match) const;
   PageBudget budget() const;
   /// Pages of each pool that `reserve` would take.
   int32_t pages_needed(const SequenceLease& lease, int32_t end) const;

@@ -201,4 +201,32 @@ void SequenceCache::give_up(Sequence& s) {
   s.pending.clear();
 }
 
+bool SequenceCache::will_reach(CheckpointSlot target,
+                               const SequenceKey& key,
+                               const PrefixMatch& match) const {
+  const ResumePoint& point = radix_.points().at(target);
+  if (!key.share || point.state != ResumePoint::State::kPending || point.owner.valid() ||
+      point.position <= match.hit || point.position > most_reuse(key) ||
+      point.space != radix_.spaces().find(key.space)) {
+    return false;
+  }
+  const PageBook& book = radix_.book();
+  const int32_t page_tokens = geometry().page_tokens;
+  int32_t begin = geometry().floor_to_page(point.position);
+  const auto agrees = [&](FullPage page, int32_t count) {
+    return std::equal(book.tokens(page), book.tokens(page) + count, key.ids.data() + begin);
+  };
+  if (point.head.value() != 0 && !agrees(point.head, point.position - begin)) {
+    return false;
+  }
+  for (FullPage node = point.node; node != RadixTree::kRoot;
+       node = radix_.tree().node(node).parent) {
+    begin -= page_tokens;
+    if (!agrees(node, page_tokens)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace baleen::cache

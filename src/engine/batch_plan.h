@@ -27,7 +27,11 @@ struct BatchRow {
   RowKind kind = RowKind::kDecode;
   TokenPos first_position;
   int32_t num_tokens = 0;
-  int32_t ids_offset = 0;       // first token in BatchPlan::ids
+  int32_t ids_offset = 0;  // first token in BatchPlan::ids
+  // >= 0: this row of the step in flight runs the same sequence, and its last accepted token is the
+  // first one here. The plan counts one accepted token there: each further one moves this row by a
+  // position and takes one off its accept_limit, which stays at least 1.
+  int32_t follows = -1;
   int32_t sampling_index = -1;  // into BatchPlan::sampling; -1: draw no token (prompt not finished)
   int32_t input_logprobs_from = -1;  // first position whose token's log-prob is wanted, -1: none
 };
@@ -66,7 +70,7 @@ struct BatchPlan {
   int64_t step = 0;  // monotone
   std::vector<BatchRow> rows;
   std::vector<int32_t>
-      ids;  // token ids; -1-k is the token that row k of the step in flight will draw
+      ids;  // token ids; -1-k is the last token that row k of the step in flight accepts
   std::vector<SlotReset> resets;
   std::vector<cache::CaptureJob> end_captures;  // of sequences that ended or were preempted
   std::vector<cache::PageChange> pages;         // of the page tables, in order

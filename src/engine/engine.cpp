@@ -1,13 +1,7 @@
 #include "engine/engine.h"
 
-#include <algorithm>
-#include <condition_variable>
 #include <exception>
-#include <map>
-#include <mutex>
 #include <random>
-#include <stop_token>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,10 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/engine_core.h"
-#include "engine/engine_metrics.h"
-#include "engine/request_limits.h"
-#include "text/chat_markup.h"
+#include "engine/engine_state.h"
 #include "text/tokenizer.h"
 
 namespace baleen::engine {
@@ -28,50 +19,6 @@ namespace {
 uint64_t seed_of_system() {
   std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) | device();
-}
-
-Status unavailable(std::string message) {
-  return {StatusCode::kUnavailable, std::move(message), {}, {}};
-}
-
-SchedulerConfig scheduler_config(const EngineConfig& config, const ExecutorCapacity& capacity) {
-  config.validate();
-  if (capacity.num_slots < 1 || capacity.max_context < 1 || capacity.max_step_tokens < 1 ||
-      capacity.vocab_size < 1) {
-    throw ConfigError(fmt::format("executor without capacity: slots={} context={} step={} vocab={}",
-                                  capacity.num_slots,
-                                  capacity.max_context,
-                                  capacity.max_step_tokens,
-                                  capacity.vocab_size));
-  }
-  SchedulerConfig out;
-  out.num_slots = std::min(config.max_running, capacity.num_slots);
-  out.max_step_tokens = config.max_step_tokens == 0
-                            ? capacity.max_step_tokens
-                            : std::min(config.max_step_tokens, capacity.max_step_tokens);
-  out.max_prefill_chunk = config.max_prefill_chunk;
-  out.validate();
-  return out;
-}
-
-GenerationRules generation_rules(const EngineConfig& config,
-                                 const ExecutorCapacity& capacity,
-                                 const text::Tokenizer& tokenizer) {
-  std::vector<int32_t> ids = config.end_token_ids;
-  if (config.reasoning_end_id >= 0) {
-    ids.push_back(config.reasoning_end_id);
-  }
-  for (const int32_t id : ids) {
-    if (id < 0 || id >= capacity.vocab_size) {
-      throw ConfigError(
-          fmt::format("token {} is outside the vocabulary of {}", id, capacity.vocab_size));
-    }
-  }
-  return {config.end_token_ids,
-          config.reasoning_end_id,
-          tokenizer.find(text::kDsml).value_or(-1),
-          capacity.max_context,
-          capacity.vocab_size};
 }
 
 }  // namespace
@@ -111,63 +58,12 @@ void EngineConfig::validate() const {
   at_least("max_queued", max_queued, 0);
   at_least("max_step_tokens", max_step_tokens, 0);
   at_least("max_prefill_chunk", max_prefill_chunk, 1);
+  at_least("max_prefills", max_prefills, 1);
+  at_least("decode_interval_ms", decode_interval_ms, 0);
+  at_least("preemption_threshold", preemption_threshold, -1);
   at_least("queue_timeout_s", queue_timeout_s, 0);
+  at_least("request_timeout_s", request_timeout_s, 0);
 }
-
-struct Engine::State {
-  State(EngineConfig config_in,
-        std::unique_ptr<Executor> executor_in,
-        std::shared_ptr<const text::Tokenizer> tokenizer_in,
-        MetricRegistry& registry,
-        EngineEnvironment environment_in)
-      : config(std::move(config_in)),
-        executor(std::move(executor_in)),
-        info(executor->info()),
-        capacity(executor->capacity()),
-        tokenizer(std::move(tokenizer_in)),
-        environment(std::move(environment_in)),
-        rules(generation_rules(config, capacity, *tokenizer)),
-        limits{capacity.max_context, capacity.vocab_size, config.reasoning_end_id >= 0},
-        metrics(registry),
-        core(scheduler_config(config, capacity), capacity, *executor, metrics, environment.now) {
-    stats.capacity = capacity;
-    stats.capacity.num_slots = core.scheduler().config().num_slots;
-    stats.capacity.max_step_tokens = core.scheduler().config().max_step_tokens;
-  }
-
-  void run(const std::stop_token& stop);
-  void fail(const std::string& message);
-  void publish_and_deliver();
-  Status refusal(const std::string& id) const;  // with `mutex` held
-
-  const EngineConfig config;
-  const std::unique_ptr<Executor> executor;
-  const ExecutorInfo info;
-  const ExecutorCapacity capacity;
-  const std::shared_ptr<const text::Tokenizer> tokenizer;  // with the server and the streams
-  const EngineEnvironment environment;
-  const GenerationRules rules;
-  const RequestLimits limits;
-  EngineMetrics metrics;
-  EngineCore core;  // the engine thread's
-
-  struct LiveId {
-    SequenceId sequence;
-    bool aborted = false;
-  };
-  mutable std::mutex mutex;                                // guards what follows, down to `stats`
-  std::condition_variable_any wake;                        // new mail, for the engine's thread
-  std::condition_variable idle;                            // no live request, for drain()
-  std::vector<std::unique_ptr<LiveRequest>> new_requests;  // bounded by max_running + max_queued
-  std::vector<SequenceId> aborts;                          // at most one per live request
-  std::map<std::string, LiveId, std::less<>> live;
-  int64_t next_sequence = 0;
-  std::string failure;
-  EngineStats stats;
-
-  std::mutex lifecycle;  // guards `thread`
-  std::jthread thread;
-};
 
 Engine::Engine(EngineConfig config,
                std::unique_ptr<Executor> executor,
@@ -224,28 +120,6 @@ void Engine::start() {
   });
 }
 
-Status Engine::State::refusal(const std::string& id) const {
-  switch (stats.state) {
-    case EngineState::kRunning:
-      break;
-    case EngineState::kNotStarted:
-      return unavailable("the engine is starting");
-    case EngineState::kDraining:
-    case EngineState::kStopped:
-      return unavailable("the server is shutting down");
-    case EngineState::kFailed:
-      return unavailable("the engine has failed and takes no requests");
-  }
-  if (live.contains(id)) {
-    return Status::invalid(fmt::format("a request with id {} is being served", id), "id");
-  }
-  if (static_cast<int64_t>(live.size()) >=
-      static_cast<int64_t>(stats.capacity.num_slots) + config.max_queued) {
-    return {StatusCode::kResourceExhausted, "The request queue is full.", {}, {}};
-  }
-  return {};
-}
-
 Status Engine::submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) {
   State& s = *state_;
   BALEEN_CHECK(sink != nullptr);
@@ -292,87 +166,24 @@ void Engine::abort(std::string_view id) {
   s.wake.notify_one();
 }
 
-void Engine::State::run(const std::stop_token& stop) {
-  std::vector<std::unique_ptr<LiveRequest>> arrived;
-  std::vector<SequenceId> aborted;
-  while (!stop.stop_requested()) {
-    {
-      std::unique_lock lock(mutex);
-      if (!core.has_work()) {
-        wake.wait(lock, stop, [&] { return !new_requests.empty() || !aborts.empty(); });
-      }
-      arrived.swap(new_requests);
-      aborted.swap(aborts);
-    }
-    for (auto& request : arrived) {
-      core.add(std::move(request));
-    }
-    for (const SequenceId id : aborted) {
-      core.abort(id);
-    }
-    arrived.clear();
-    aborted.clear();
-    if (config.queue_timeout_s > 0.0) {
-      core.expire_queue(config.queue_timeout_s);
-    }
-    // Aborted requests need not wait for the step of the others.
-    publish_and_deliver();
-    if (core.has_work()) {
-      core.step();
-      publish_and_deliver();
-    }
-  }
-  {
-    std::lock_guard lock(mutex);
-    stats.state = EngineState::kStopped;
-    arrived.swap(new_requests);
-  }
-  for (auto& request : arrived) {
-    core.add(std::move(request));
-  }
-  core.end_all(FinishReason::kError, unavailable("the server is shutting down"));
-  publish_and_deliver();
+Status Engine::pause(PauseMode mode) {
+  return state_->on_engine_thread([mode](EngineCore& core) {
+    core.pause(mode);
+    return Status();
+  });
 }
 
-void Engine::State::publish_and_deliver() {
-  core.report();
-  std::vector<Delivery>& deliveries = core.deliveries();
-  {
-    // Slots, ids and numbers are settled before a last event is seen.
-    std::lock_guard lock(mutex);
-    for (const Delivery& delivery : deliveries) {
-      if (!delivery.finished_id.empty()) {
-        live.erase(delivery.finished_id);
-      }
-    }
-    stats.num_running = core.scheduler().num_running();
-    stats.num_waiting = core.scheduler().num_waiting() + static_cast<int32_t>(new_requests.size());
-    stats.num_steps = core.num_steps();
-    stats.num_used_tokens = core.scheduler().num_used_tokens();
-    if (live.empty()) {
-      idle.notify_all();
-    }
-  }
-  for (Delivery& delivery : deliveries) {
-    delivery.sink->on_event(std::move(delivery.event));
-  }
-  deliveries.clear();
+Status Engine::resume() {
+  return state_->on_engine_thread([](EngineCore& core) {
+    core.resume();
+    return Status();
+  });
 }
 
-void Engine::State::fail(const std::string& message) {
-  log::error("engine", "failed message=\"{}\"", message);
-  std::vector<std::unique_ptr<LiveRequest>> arrived;
-  {
-    std::lock_guard lock(mutex);
-    stats.state = EngineState::kFailed;
-    failure = message;
-    arrived.swap(new_requests);
-  }
-  for (auto& request : arrived) {
-    core.add(std::move(request));
-  }
-  core.end_all(FinishReason::kError, unavailable("the engine has failed and takes no requests"));
-  publish_and_deliver();
+Status Engine::flush_cache() {
+  return state_->on_engine_thread([](EngineCore& core) {
+    return core.flush_cache() ? Status() : Status::invalid("requests are running");
+  });
 }
 
 bool Engine::drain(std::chrono::milliseconds timeout) {

@@ -3,7 +3,8 @@
 // own thread, and hands every request's events to its sink. It owns the rules of a token stream:
 // end and stop tokens, stop strings, limits, reasoning budget, seeds. Owned by the program; the
 // server and rollouts hold a reference. Everything but the constructor and destructor may be called
-// from any thread, the sinks included (never drain() or stop() from a sink).
+// from any thread, the sinks included (never drain(), stop(), pause(), resume() or flush_cache()
+// from a sink).
 //
 //   Engine engine(config, std::move(executor), tokenizer, metrics);
 //   engine.start();
@@ -21,7 +22,9 @@
 
 #include "base/metrics.h"
 #include "base/result.h"
+#include "cache/cache_stats.h"
 #include "engine/executor.h"
+#include "engine/pause_mode.h"
 #include "engine/request.h"
 
 namespace baleen::text {
@@ -35,7 +38,14 @@ struct EngineConfig {
   int32_t max_queued = 1024;           // requests that wait for a slot; more are refused
   int32_t max_step_tokens = 0;         // tokens of one step; 0: as many as the executor takes
   int32_t max_prefill_chunk = 512;     // prompt tokens of one request in one step
+  int32_t max_prefills = 8;            // prompts under way before a full step admits no more
+  double decode_interval_ms = 0.0;     // wished between two tokens of a request while prompts run;
+                                       // prompts get what it leaves of a step; 0: no wish
+  int32_t preemption_threshold = 10;   // a request takes the slot of one whose priority is lower by
+                                       // more than this; -1: never
+  bool overlap = true;                 // a step is planned while the one before runs
   double queue_timeout_s = 0.0;        // waiting longer ends with kUnavailable; 0: no limit
+  double request_timeout_s = 0.0;      // living longer ends with kUnavailable; 0: no limit
   std::vector<int32_t> end_token_ids;  // end-of-sentence of the checkpoint, usually one
   int32_t reasoning_end_id = -1;       // </think>; -1: reasoning budgets are refused
 
@@ -60,9 +70,15 @@ struct EngineStats {
   EngineState state = EngineState::kNotStarted;
   int32_t num_running = 0;  // hold a slot
   int32_t num_waiting = 0;
+  bool is_paused = false;
   int64_t num_steps = 0;
   int64_t num_used_tokens = 0;  // tokens of the running sequences
-  ExecutorCapacity capacity;    // as used: slots and step tokens after the config's limits
+  int64_t num_preemptions = 0;
+  int64_t num_draws = 0;      // rows that drew tokens
+  int64_t num_drawn = 0;      // tokens they gave: more than one each where drafts are accepted
+  double scheduling_s = 0.0;  // processor time of the engine's thread in steps, executor excluded
+  ExecutorCapacity capacity;  // as used: slots and step tokens after the config's limits
+  cache::CacheStats cache;    // zero without a cache
 };
 
 class Engine {
@@ -92,6 +108,15 @@ class Engine {
   /// Ends a request with reason kAbort, in whatever state it is; its last event follows soon after.
   /// Unknown and finished ids, and a second abort, do nothing.
   void abort(std::string_view id);
+
+  /// Stops running steps; returns when that is in effect. New requests are queued. May be called
+  /// again with another mode. kUnavailable when the engine does not run.
+  Status pause(PauseMode mode);
+  /// Goes on after pause().
+  Status resume();
+  /// Gives up all that the prefix cache keeps. kInvalidArgument while requests run (pause with
+  /// kAbort or kRetract first), kUnavailable when the engine does not run.
+  Status flush_cache();
 
   /// Refuses new requests and waits until the accepted ones have ended, at most `timeout`; what is
   /// left then ends with kError (kUnavailable). Stops the thread. True when nothing was cut off.

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace baleen::engine {
 namespace {
@@ -28,20 +29,21 @@ EngineCore::EngineCore(const SchedulerConfig& config,
                        const ExecutorCapacity& capacity,
                        Executor& executor,
                        EngineMetrics& metrics,
-                       std::function<EnginePoint()> now)
+                       std::function<EnginePoint()> now,
+                       const CoreOptions& options)
     : cache_(capacity.cache
                  ? std::make_unique<cache::SequenceCache>(*capacity.cache, executor.page_observer())
                  : nullptr),
-      scheduler_(cache_ ? std::make_unique<Scheduler>(
-                              config, *cache_, static_cast<const SequenceKeys&>(*this))
-                        : std::make_unique<Scheduler>(config)),
-      builder_(config, capacity.vocab_size),
-      executor_(executor),
+      scheduler_(std::make_unique<Scheduler>(
+          config, static_cast<const SequenceKeys&>(*this), cache_.get())),
+      steps_{StepInFlight(config, capacity), StepInFlight(config, capacity)},
       metrics_(metrics),
       now_(std::move(now)),
+      overlap_(options.overlap),
+      pace_(options.decode_interval_s, config.max_prefill_chunk),
       num_total_tokens_(token_capacity(capacity)),
-      throughput_since_(now_()) {
-  rows_.reserve(static_cast<size_t>(config.num_slots));
+      throughput_since_(now_()),
+      worker_(executor) {
   metrics_.max_total_num_tokens.set(static_cast<double>(num_total_tokens_));
 }
 
@@ -54,12 +56,16 @@ cache::SequenceKey EngineCore::key(SequenceId id) const {
   return key;
 }
 
+bool EngineCore::can_run_ahead(SequenceId id, int32_t most) const {
+  return live_.at(id)->generation.can_run_ahead(most);
+}
+
 void EngineCore::add(std::unique_ptr<LiveRequest> request) {
   if (live_.empty()) {
     throughput_since_ = now_();  // idle time does not count
   }
   const SequenceId id = request->sequence;
-  scheduler_->enqueue(id, request->generation.num_prompt_tokens());
+  scheduler_->enqueue(id, request->generation.num_prompt_tokens(), request->generation.place());
   live_.emplace(id, std::move(request));
 }
 
@@ -69,15 +75,62 @@ void EngineCore::abort(SequenceId id) {
   }
 }
 
-void EngineCore::expire_queue(double timeout_s) {
+void EngineCore::expire(double queue_s, double request_s) {
   const EnginePoint now = now_();
-  for (SequenceId id = scheduler_->front_of_queue();
-       id.valid() && seconds(find(id).arrived, now) > timeout_s;
-       id = scheduler_->front_of_queue()) {
-    end(id,
-        FinishReason::kError,
-        {StatusCode::kUnavailable, "Request queue timeout reached.", {}, {}});
+  if (queue_s > 0.0) {
+    for (SequenceId id = scheduler_->oldest_new();
+         id.valid() && seconds(find(id).arrived, now) > queue_s;
+         id = scheduler_->oldest_new()) {
+      end(id,
+          FinishReason::kError,
+          {StatusCode::kUnavailable, "Request queue timeout reached.", {}, {}});
+    }
   }
+  if (request_s > 0.0) {
+    std::vector<SequenceId> late;
+    for (const auto& [id, request] : live_) {
+      if (seconds(request->arrived, now) > request_s) {
+        late.push_back(id);
+      }
+    }
+    for (const SequenceId id : late) {
+      end(id, FinishReason::kError, {StatusCode::kUnavailable, "Request timeout reached.", {}, {}});
+    }
+  }
+}
+
+void EngineCore::pause(PauseMode mode) {
+  is_paused_ = true;
+  while (num_in_flight_ > 0) {
+    take_result();
+  }
+  switch (mode) {
+    case PauseMode::kAbort:
+      end_all(FinishReason::kAbort, {StatusCode::kCancelled, "the engine was paused", {}, {}});
+      break;
+    case PauseMode::kRetract:
+      scheduler_->preempt_all();
+      if (scheduler_->has_end_captures()) {
+        start_step();  // without rows: what was preempted can then go on where it was
+        take_result();
+      }
+      break;
+    case PauseMode::kInPlace:
+      break;
+  }
+}
+
+bool EngineCore::flush_cache() {
+  if (scheduler_->num_running() > 0) {
+    return false;
+  }
+  while (num_in_flight_ > 0) {
+    take_result();
+  }
+  if (cache_ != nullptr) {
+    cache_->flush();
+  }
+  return true;
 }
 
 void EngineCore::end_all(FinishReason reason, const Status& error) {
@@ -137,7 +190,23 @@ void EngineCore::count_tokens(LiveRequest& request, int32_t num_new) {
   throughput_tokens_ += num_new;
 }
 
+/// The row gave `num_new` tokens: the one that follows it was planned for a single one.
+void EngineCore::move_followers(int32_t row, int32_t num_new) {
+  if (num_in_flight_ == 0 || num_new < 2) {
+    return;
+  }
+  for (ScheduledRow& later : in_flight(0).rows) {
+    if (later.follows == row) {
+      later.first_position += num_new - 1;
+      return;
+    }
+  }
+}
+
 void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResult& result) {
+  if (!live_.contains(row.sequence)) {
+    return;  // it ended after the row was planned
+  }
   LiveRequest& request = find(row.sequence);
   Generation& generation = request.generation;
   if (result.nan_logits) {
@@ -165,6 +234,8 @@ void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResu
   const int32_t num_before = generation.num_generated();
   const bool ended = generation.accept(std::move(result), event);
   const int32_t num_new = generation.num_generated() - num_before;
+  ++num_draws_;
+  num_drawn_ += num_new;
   count_tokens(request, num_new);
   scheduler_->settle(row);
   if (!ended) {
@@ -173,8 +244,22 @@ void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResu
   deliver(request, std::move(event));
 }
 
-void EngineCore::end_stuck_requests() {
-  for (SequenceId id = scheduler_->prepare(); id.valid(); id = scheduler_->prepare()) {
+void EngineCore::turn() {
+  time_.start();
+  const bool one_runs = num_in_flight_ > 0;
+  if (!is_paused_ && (overlap_ || !one_runs)) {
+    start_step();
+  }
+  if (num_in_flight_ > 0 && (one_runs || !overlap_)) {
+    take_result();
+  }
+  time_.pause();
+}
+
+void EngineCore::start_step() {
+  const bool one_runs = num_in_flight_ > 0;
+  for (SequenceId id = scheduler_->prepare(one_runs); id.valid();
+       id = scheduler_->prepare(one_runs)) {
     end(id,
         FinishReason::kError,
         {StatusCode::kResourceExhausted,
@@ -183,41 +268,51 @@ void EngineCore::end_stuck_requests() {
          {},
          {}});
   }
+  StepInFlight& step = in_flight(num_in_flight_);
+  scheduler_->limit_prefill_beside_decode(pace_.limit());
+  scheduler_->plan(step.rows);
+  if (step.rows.empty() && !scheduler_->flushes()) {
+    return;  // all were ended just now, or wait for what runs
+  }
+  step.ticket = scheduler_->commit(step.rows);
+  build(step);
+  report();
+  worker_.submit(step.builder.plan(), step.builder.masks());
+  ++num_in_flight_;
 }
 
-void EngineCore::step() {
-  end_stuck_requests();
-  scheduler_->plan(rows_);
-  if (rows_.empty() && !scheduler_->flushes()) {
-    return;  // all were ended just now
-  }
-  scheduler_->commit(rows_);
-  builder_.begin(num_steps_);
+void EngineCore::build(StepInFlight& step) {
+  step.builder.begin(num_steps_ + num_in_flight_);
   const EnginePoint start = now_();
+  step.begun = start;
+  step.num_prompt_tokens = 0;
   int64_t decode_tokens = 0;
-  for (const ScheduledRow& row : rows_) {
+  for (const ScheduledRow& row : step.rows) {
     LiveRequest& request = find(row.sequence);
-    builder_.add(row, request.generation);
+    step.builder.add(row, request.generation);
     if (row.begins) {
       request.generation.begin(row.first_position);
       metrics_.queue_time.observe(seconds(request.arrived, start));
       metrics_.cached_tokens.add(row.first_position);
     }
     if (row.kind == RowKind::kPrefill) {
-      metrics_.prompt_tokens.add(row.num_tokens);
+      step.num_prompt_tokens += row.num_tokens;
     } else {
       decode_tokens += row.first_position + row.num_tokens;
     }
   }
+  metrics_.prompt_tokens.add(step.num_prompt_tokens);
   metrics_.decode_sum_seq_lens.set(static_cast<double>(decode_tokens));
   scheduler_->take_cache_work(work_);
-  builder_.add_cache_work(work_);
-  report();
+  step.builder.add_cache_work(work_);
+}
 
-  const BatchPlan& plan = builder_.plan();
-  const Ticket ticket = executor_.submit(plan, builder_.masks());
-  StepResult result = executor_.wait(ticket);
-  ++num_steps_;
+void EngineCore::take_result() {
+  time_.pause();
+  StepResult result = worker_.wait();
+  time_.start();
+  StepInFlight& step = in_flight(0);
+  const BatchPlan& plan = step.builder.plan();
   if (result.step != plan.step || result.rows.size() != plan.rows.size()) {
     throw Error(fmt::format("the executor answered step {} with {} rows to step {} with {} rows",
                             result.step,
@@ -225,11 +320,36 @@ void EngineCore::step() {
                             plan.step,
                             plan.rows.size()));
   }
-  scheduler_->finish_step(plan);
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    apply(rows_[i], plan.rows[i], result.rows[i]);
+  ++num_steps_;
+  --num_in_flight_;
+  const EnginePoint ended = now_();
+  if (!step.rows.empty()) {
+    pace_.observe(seconds(step.begun, ended), step.num_prompt_tokens);
+  }
+  if (num_in_flight_ > 0) {
+    in_flight(0).begun = ended;
+  }
+  scheduler_->finish_step(step.ticket, plan);
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    move_followers(static_cast<int32_t>(i), static_cast<int32_t>(result.rows[i].ids.size()));
+    apply(step.rows[i], plan.rows[i], result.rows[i]);
   }
   measure_throughput(now_());
+}
+
+void EngineCore::settle_down() {
+  try {
+    while (worker_.num_in_flight() > 0) {
+      worker_.wait();
+    }
+  } catch (const std::exception& e) {
+    // The worker has ended. Nobody waits for these results; what is left is to give pages back.
+    log::warn("engine", "steps lost message=\"{}\"", e.what());
+  }
+  for (; num_in_flight_ > 0; --num_in_flight_, ++num_steps_) {
+    StepInFlight& step = in_flight(0);
+    scheduler_->finish_step(step.ticket, step.builder.plan());
+  }
 }
 
 void EngineCore::measure_throughput(EnginePoint now) {
@@ -249,6 +369,13 @@ void EngineCore::report() {
   metrics_.num_queued.set(scheduler_->num_waiting());
   metrics_.num_used_tokens.set(used);
   metrics_.token_usage.set(used / static_cast<double>(num_total_tokens_));
+  metrics_.num_paused.set(is_paused_ ? static_cast<double>(live_.size()) : 0.0);
+  metrics_.num_retracted.add(static_cast<double>(scheduler_->num_preemptions() - num_retracted_));
+  num_retracted_ = scheduler_->num_preemptions();
+  if (cache_ != nullptr && cache_->stats().prompt_tokens > 0) {
+    metrics_.cache_hit_rate.set(static_cast<double>(cache_->stats().cached_tokens) /
+                                static_cast<double>(cache_->stats().prompt_tokens));
+  }
   metrics_.utilization.set(static_cast<double>(scheduler_->num_running()) /
                            scheduler_->config().num_slots);
 }

@@ -1,11 +1,14 @@
 #pragma once
-// The engine without its threads: live requests, scheduler and executor, advanced one step at a
-// time. Owned by Engine, used on the engine's thread alone.
+// The engine without its mail: live requests, scheduler and executor, advanced one turn at a time.
+// Owned by Engine, used on the engine's thread alone. With overlap a turn plans the next step while
+// the one before runs, hands it over, and takes the result of the one before: what ended there has
+// a row too many in the step under way, which is thrown away when its result comes.
 //
 //   core.add(std::move(request));
-//   if (core.has_work()) core.step();    // throws when the executor fails
+//   if (core.has_work()) core.turn();    // throws when the executor fails
 //   for (Delivery& d : core.deliveries()) d.sink->on_event(std::move(d.event));
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,11 +18,15 @@
 
 #include "base/result.h"
 #include "cache/sequence_cache.h"
+#include "engine/decode_pace.h"
 #include "engine/engine_metrics.h"
 #include "engine/executor.h"
 #include "engine/live_request.h"
+#include "engine/pause_mode.h"
 #include "engine/plan_builder.h"
 #include "engine/scheduler.h"
+#include "engine/step_worker.h"
+#include "engine/thread_time.h"
 
 namespace baleen::engine {
 
@@ -30,59 +37,107 @@ struct Delivery {
   std::string finished_id;  // empty while the request goes on
 };
 
+struct CoreOptions {
+  bool overlap = true;             // plan a step while the one before runs
+  double decode_interval_s = 0.0;  // wished between two tokens of a sequence; 0: none
+};
+
 class EngineCore final : private SequenceKeys {
  public:
   EngineCore(const SchedulerConfig& config,
              const ExecutorCapacity& capacity,
              Executor& executor,
              EngineMetrics& metrics,
-             std::function<EnginePoint()> now);
+             std::function<EnginePoint()> now,
+             const CoreOptions& options = {});
 
   void add(std::unique_ptr<LiveRequest> request);
   /// Ends a request with kAbort; does nothing when it is unknown.
   void abort(SequenceId id);
-  /// Ends the requests that have waited longer than `timeout_s`.
-  void expire_queue(double timeout_s);
+  /// Ends the requests that were never admitted within `queue_s` of their arrival, and those that
+  /// have not ended within `request_s`; 0: no limit.
+  void expire(double queue_s, double request_s);
   /// Ends every request.
   void end_all(FinishReason reason, const Status& error);
 
-  bool has_work() const { return !live_.empty() || scheduler_->has_end_captures(); }
-  /// Plans, commits and runs one step and applies its result.
-  void step();
+  bool has_work() const {
+    return is_paused_ ? num_in_flight_ > 0
+                      : !live_.empty() || scheduler_->has_end_captures() || num_in_flight_ > 0;
+  }
+  /// Starts the next step if something can run, and takes the result of the one before.
+  void turn();
+  /// Takes the results of the steps in flight and starts no more until resume(). May be called
+  /// again with another mode.
+  void pause(PauseMode mode);
+  void resume() { is_paused_ = false; }
+  bool is_paused() const { return is_paused_; }
+  /// Gives up all that the cache keeps for later requests. False while running requests use it.
+  bool flush_cache();
+  /// Waits for the steps in flight and throws their results away. The requests must have ended.
+  void settle_down();
 
   /// Events of all that happened since the caller last cleared the list.
   std::vector<Delivery>& deliveries() { return deliveries_; }
   const Scheduler& scheduler() const { return *scheduler_; }
   /// Null when the executor keeps its state per slot.
   const cache::SequenceCache* cache() const { return cache_.get(); }
+  cache::SequenceCache* cache() { return cache_.get(); }
   int64_t num_steps() const { return num_steps_; }
+  int64_t num_draws() const { return num_draws_; }
+  int64_t num_drawn() const { return num_drawn_; }
+  /// Processor time of turn(), the executor's excluded.
+  double scheduling_s() const { return time_.seconds(); }
   /// Sets the gauges.
   void report();
 
  private:
+  struct StepInFlight {
+    StepInFlight(const SchedulerConfig& config, const ExecutorCapacity& capacity)
+        : builder(config, capacity.vocab_size) {}
+    PlanBuilder builder;
+    std::vector<ScheduledRow> rows;
+    cache::CacheTicket ticket;
+    EnginePoint begun;  // when it could begin
+    int32_t num_prompt_tokens = 0;
+  };
+
   cache::SequenceKey key(SequenceId id) const override;
+  bool can_run_ahead(SequenceId id, int32_t most) const override;
+  StepInFlight& in_flight(int32_t index) {
+    return steps_[static_cast<size_t>((num_steps_ + index) % 2)];
+  }
+  void start_step();
+  void build(StepInFlight& step);
+  void take_result();
+  void move_followers(int32_t row, int32_t num_new);
   LiveRequest& find(SequenceId id) { return *live_.at(id); }
   void apply(const ScheduledRow& row, const BatchRow& planned, RowResult& result);
   void end(SequenceId id, FinishReason reason, Status error);
-  void end_stuck_requests();
   void count_tokens(LiveRequest& request, int32_t num_new);
   void deliver(LiveRequest& request, OutputEvent&& event);
   void measure_throughput(EnginePoint now);
 
   std::unique_ptr<cache::SequenceCache> cache_;
   std::unique_ptr<Scheduler> scheduler_;  // its leases end before the cache
-  PlanBuilder builder_;
+  std::array<StepInFlight, 2> steps_;     // step s at s modulo 2
   CacheWork work_;
-  Executor& executor_;
   EngineMetrics& metrics_;
   std::function<EnginePoint()> now_;
   std::unordered_map<SequenceId, std::unique_ptr<LiveRequest>> live_;
-  std::vector<ScheduledRow> rows_;
   std::vector<Delivery> deliveries_;
-  int64_t num_steps_ = 0;
+  const bool overlap_;
+  DecodePace pace_;
+  int64_t num_steps_ = 0;  // done
+  int32_t num_in_flight_ = 0;
+  bool is_paused_ = false;
+  int64_t num_draws_ = 0;
+  int64_t num_drawn_ = 0;
+  int64_t num_retracted_ = 0;  // reported
+  ThreadTime time_;
   int64_t num_total_tokens_;  // capacity
   EnginePoint throughput_since_;
   int64_t throughput_tokens_ = 0;
+  StepWorker worker_;  // last: while it lives, plans are in use
 };
 
 }  // namespace baleen::engine

@@ -67,6 +67,11 @@ EngineMetrics::EngineMetrics(MetricRegistry& r)
       unparsable_tool_blocks(r.counter("baleen:unparsable_tool_blocks_total",
                                        "Tool call blocks of the model that could not be read.")),
       late_events(r.counter("baleen:late_events_total",
-                            "Aborts of requests that were unknown or had ended.")) {}
+                            "Aborts of requests that were unknown or had ended.")),
+      num_retracted(r.counter("sglang:num_retracted_requests_total",
+                              "Times that a running request gave its place up.")),
+      num_paused(r.gauge("sglang:num_paused_reqs", "Requests of a paused engine.")),
+      cache_hit_rate(r.gauge("sglang:cache_hit_rate",
+                             "Tokens of admitted prompts taken from the cache, 0 to 1.")) {}
 
 }  // namespace baleen::engine

@@ -35,6 +35,9 @@ struct EngineMetrics {
   Counter& nan_logits;
   Counter& unparsable_tool_blocks;
   Counter& late_events;
+  Counter& num_retracted;
+  Gauge& num_paused;
+  Gauge& cache_hit_rate;
 };
 
 }  // namespace baleen::engine

@@ -1,7 +1,8 @@
 #pragma once
-// What carries a BatchPlan out. The engine owns exactly one executor and calls it from its own
-// thread; the model runner, the scripted executor of the API tests and the fake one of the
-// scheduler tests implement it.
+// What carries a BatchPlan out. The engine owns exactly one executor and calls submit and wait from
+// one thread of its own, the step worker's; capacity and info before that, page_observer's calls
+// come from the engine's thread while a step runs, for pages that no step uses. The model runner,
+// the scripted executor of the API tests and the fake one of the scheduler tests implement it.
 
 #include <cstdint>
 #include <functional>
@@ -20,6 +21,7 @@ struct ExecutorCapacity {
   int64_t max_context = 0;      // tokens of one sequence
   int32_t max_step_tokens = 0;  // tokens of one step
   int64_t vocab_size = 0;
+  int32_t max_accepted = 1;  // most tokens that a row may give
   /// Pages of a shared cache: the engine decides what they hold. None: the executor keeps the state
   /// of each request slot itself, and nothing is ever reused.
   std::optional<cache::SequenceCacheOptions> cache = std::nullopt;
@@ -35,7 +37,8 @@ struct ExecutorInfo {
 using Ticket = StrongId<struct TicketTag, int64_t>;
 
 /// Fills the allowed-token bits of the plan's mask rows: 32 tokens per word, bit set = allowed.
-/// Called after the result of the previous step is known and before this step samples.
+/// Called before the step samples. Rows with a mask are planned when all tokens before theirs are
+/// known.
 using MaskProvider = std::function<void(int32_t bitmask_row, std::span<uint32_t> bits)>;
 
 class Executor {
@@ -45,8 +48,8 @@ class Executor {
   virtual ExecutorInfo info() const = 0;
   /// Told when a page of the cache is free, to paint it; null: not interested.
   virtual cache::PageObserver* page_observer() { return nullptr; }
-  /// Starts a step. At most one earlier step may be unfinished. Throws Error when the device fails;
-  /// the executor's state is then not used again.
+  /// Starts a step; the one before has been waited for. Throws Error when the device fails; the
+  /// executor's state is then not used again.
   virtual Ticket submit(const BatchPlan& plan, const MaskProvider& masks) = 0;
   /// Blocks until the step is done.
   virtual StepResult wait(Ticket ticket) = 0;

@@ -43,7 +43,18 @@ bool Generation::is_end_token(int32_t id) const {
   return !request_.ignore_eos && contains(rules_.end_token_ids, id);
 }
 
-void Generation::fill_sampling(SamplingRow& row) const {
+bool Generation::can_run_ahead(int32_t most) const {
+  if (grammar_ || num_generated_ + 1 >= max_new_tokens_ ||
+      forbids_ends(num_generated_ + 1) != forbids_ends(num_generated_ + most)) {
+    return false;
+  }
+  // At its limit, reasoning goes on or not by what the unknown tokens are.
+  return reasoning_limit_ < 0 || !stream_.in_reasoning() ||
+         num_generated_ + most < reasoning_limit_;
+}
+
+void Generation::fill_sampling(SamplingRow& row, int32_t ahead) const {
+  const int32_t num_generated = num_generated_ + ahead;
   const SamplingConfig& s = request_.sampling;
   row.temperature = s.temperature < kGreedyTemperature ? 0.0F : s.temperature;
   row.top_k = s.top_k;
@@ -61,15 +72,15 @@ void Generation::fill_sampling(SamplingRow& row) const {
 
   // A limit that changes the draw or ends the request falls on the end of a step, so that a step of
   // several tokens obeys it as single steps do.
-  row.accept_limit = max_new_tokens_ - num_generated_;
+  row.accept_limit = max_new_tokens_ - num_generated;
   row.forbidden_ids.clear();
-  if (forbids_ends()) {
+  if (forbids_ends(num_generated)) {
     if (!request_.ignore_eos) {
       row.forbidden_ids = rules_.end_token_ids;
     }
     row.forbidden_ids.insert(
         row.forbidden_ids.end(), request_.stop_token_ids.begin(), request_.stop_token_ids.end());
-    row.accept_limit = std::min(row.accept_limit, request_.min_new_tokens - num_generated_);
+    row.accept_limit = std::min(row.accept_limit, request_.min_new_tokens - num_generated);
   }
   if (grammar_) {
     row.accept_limit = 1;
@@ -87,7 +98,7 @@ void Generation::fill_sampling(SamplingRow& row) const {
   row.forced_id = -1;
   if (reasoning_limit_ >= 0 && stream_.in_reasoning()) {
     // Reasoning starts with the first generated token, so all of them are reasoning so far.
-    const int32_t num_left = reasoning_limit_ - num_generated_;
+    const int32_t num_left = reasoning_limit_ - num_generated;
     if (num_left <= 0) {
       row.forced_id = rules_.reasoning_end_id;
     }

@@ -15,6 +15,7 @@
 
 #include "engine/batch_plan.h"
 #include "engine/request.h"
+#include "engine/request_queue.h"
 #include "text/grammar.h"
 #include "text/output_stream.h"
 
@@ -38,6 +39,7 @@ class Generation {
              uint64_t seed);
 
   const std::string& id() const { return request_.id; }
+  QueuePlace place() const { return {request_.priority, request_.client}; }
   int32_t num_prompt_tokens() const { return num_prompt_tokens_; }
   int32_t num_generated() const { return num_generated_; }
   int32_t max_new_tokens() const { return max_new_tokens_; }
@@ -54,8 +56,12 @@ class Generation {
   /// The tokens that may come next, 32 per word.
   void fill_mask(std::span<uint32_t> bits) const { grammar_->fill_mask(bits); }
 
-  /// Parameters of the next draw; its mask apart. Assigns every field; keeps the row's capacity.
-  void fill_sampling(SamplingRow& row) const;
+  /// Parameters of the next draw, `ahead` tokens behind the last known one; its mask apart. Assigns
+  /// every field; keeps the row's capacity.
+  void fill_sampling(SamplingRow& row, int32_t ahead = 0) const;
+  /// Whether those parameters are the same for any 1 to `most` tokens before it, whatever they are,
+  /// and the request need not end with the first of them.
+  bool can_run_ahead(int32_t most) const;
   /// The sequence begins, or begins again after a preemption, behind `num_cached` tokens.
   void begin(int32_t num_cached);
   /// Keeps the prompt's log-probs of a row for the first event.
@@ -72,7 +78,7 @@ class Generation {
   int64_t unparsable_tool_blocks() const { return stream_.unparsable_tool_blocks(); }
 
  private:
-  bool forbids_ends() const { return num_generated_ < request_.min_new_tokens; }
+  bool forbids_ends(int32_t num_generated) const { return num_generated < request_.min_new_tokens; }
   bool is_end_token(int32_t id) const;
   void take_token(RowResult& result, size_t index, OutputEvent& event);
   bool ends_with(int32_t id, OutputEvent& event);

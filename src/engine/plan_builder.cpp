@@ -50,8 +50,13 @@ void PlanBuilder::add(const ScheduledRow& row, const Generation& generation) {
   out.first_position = TokenPos(row.first_position);
   out.num_tokens = row.num_tokens;
   out.ids_offset = static_cast<int32_t>(plan_.ids.size());
+  out.follows = row.follows;
+  const int32_t num_unknown = row.follows >= 0 ? 1 : 0;  // tokens before the one that is drawn
+  if (row.follows >= 0) {
+    plan_.ids.push_back(-1 - row.follows);
+  }
   const auto begin = generation.tokens().begin() + row.first_position;
-  plan_.ids.insert(plan_.ids.end(), begin, begin + row.num_tokens);
+  plan_.ids.insert(plan_.ids.end(), begin, begin + row.num_tokens - num_unknown);
   if (row.begins) {
     SlotReset& reset = plan_.resets.emplace_back();
     reset.slot = row.slot;
@@ -62,10 +67,10 @@ void PlanBuilder::add(const ScheduledRow& row, const Generation& generation) {
   if (row.kind == RowKind::kPrefill && generation.wants_prompt_logprobs()) {
     out.input_logprobs_from = 0;
   }
-  if (generation.draws_tokens() && (row.kind != RowKind::kPrefill || row.completes_prompt)) {
+  if (generation.draws_tokens() && row.draws()) {
     out.sampling_index = static_cast<int32_t>(plan_.sampling.size());
     SamplingRow& sampling = add_sampling();
-    generation.fill_sampling(sampling);
+    generation.fill_sampling(sampling, num_unknown);
     if (generation.wants_mask()) {
       sampling.bitmask_row = static_cast<int32_t>(masks_.size() / mask_words_);
       masks_.resize(masks_.size() + mask_words_);

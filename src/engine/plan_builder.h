@@ -1,6 +1,6 @@
 #pragma once
 // Turns scheduled rows into a BatchPlan: token ids, sampling parameters, resets. Keeps the capacity
-// of every list between steps. Owned by the engine, used on its thread.
+// of every list between steps. Owned by the engine, used on its thread; one per step in flight.
 //
 //   builder.begin(step);
 //   builder.add(row, generation);   // in the order of the schedule

@@ -46,6 +46,8 @@ struct GenerationRequest {
   // >= 1; once reasoning has min(budget, max_new_tokens - min(512, max_new_tokens / 4)) tokens, the
   // next one is </think>.
   std::optional<int32_t> reasoning_budget;
+  int32_t priority = 0;  // larger goes first
+  std::string client;    // waits its turn against other clients; empty is a client too
   text::OutputConfig output;
   // What the answer must follow, from its first token or, where it starts in reasoning, from the
   // token behind </think>; ends are forbidden before. Not with min_new_tokens or ignore_eos.

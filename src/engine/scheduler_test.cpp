@@ -13,16 +13,25 @@
 namespace baleen::engine {
 namespace {
 
+/// Sequences of which nothing need be known: no cache, and every row may run ahead.
+class NoKeys final : public SequenceKeys {
+ public:
+  cache::SequenceKey key(SequenceId) const override { return {}; }
+  bool can_run_ahead(SequenceId, int32_t) const override { return true; }
+};
+const NoKeys kNoKeys;
+
 std::vector<ScheduledRow> run_step(Scheduler& scheduler) {
   std::vector<ScheduledRow> rows;
-  EXPECT_FALSE(scheduler.prepare().valid());
+  EXPECT_FALSE(scheduler.prepare(false).valid());
   scheduler.plan(rows);
   scheduler.commit(rows);
   return rows;
 }
 
 TEST(SchedulerTest, CutsAPromptIntoChunksAndThenDecodes) {
-  Scheduler scheduler({.num_slots = 2, .max_step_tokens = 100, .max_prefill_chunk = 4});
+  Scheduler scheduler(
+      {.num_slots = 2, .max_step_tokens = 100, .max_prefill_chunk = 4}, kNoKeys, nullptr);
   const SequenceId id(0);
   scheduler.enqueue(id, 9);
   for (const auto& [first, count, complete] :
@@ -46,7 +55,8 @@ TEST(SchedulerTest, CutsAPromptIntoChunksAndThenDecodes) {
 }
 
 TEST(SchedulerTest, DecodesBesideALongPrompt) {
-  Scheduler scheduler({.num_slots = 2, .max_step_tokens = 5, .max_prefill_chunk = 512});
+  Scheduler scheduler(
+      {.num_slots = 2, .max_step_tokens = 5, .max_prefill_chunk = 512}, kNoKeys, nullptr);
   scheduler.enqueue(SequenceId(0), 1);
   run_step(scheduler);
   scheduler.accept(SequenceId(0), 1);
@@ -62,8 +72,115 @@ TEST(SchedulerTest, DecodesBesideALongPrompt) {
   EXPECT_TRUE(scheduler.state(SequenceId(1)).is<Decoding>());
 }
 
+TEST(SchedulerTest, DecodingHasARowInEveryStepWhateverComes) {
+  // 32 sequences decode while prompts of 64 Ki tokens come without end.
+  Scheduler scheduler(
+      {.num_slots = 40, .max_step_tokens = 512, .max_prefill_chunk = 512}, kNoKeys, nullptr);
+  for (int i = 0; i < 32; ++i) {
+    scheduler.enqueue(SequenceId(i), 1);
+  }
+  for (const ScheduledRow& row : run_step(scheduler)) {
+    scheduler.accept(row.sequence, 1);
+  }
+  int64_t next = 32;
+  for (int step = 0; step < 2000; ++step) {
+    while (scheduler.num_waiting() < 3) {
+      scheduler.enqueue(SequenceId(next++), 65536);
+    }
+    int decoded = 0;
+    int32_t total = 0;
+    for (const ScheduledRow& row : run_step(scheduler)) {
+      total += row.num_tokens;
+      if (row.sequence.value() < 32) {
+        ++decoded;
+        scheduler.accept(row.sequence, 1);
+      } else if (row.draws()) {
+        scheduler.remove(row.sequence);
+      }
+    }
+    ASSERT_EQ(decoded, 32);
+    ASSERT_EQ(total, 512);
+  }
+}
+
+TEST(SchedulerTest, ShortPromptsDoNotWaitBehindAGiantOne) {
+  Scheduler scheduler(
+      {.num_slots = 8, .max_step_tokens = 512, .max_prefill_chunk = 512}, kNoKeys, nullptr);
+  scheduler.enqueue(SequenceId(0), 1'000'000);
+  run_step(scheduler);
+  for (int i = 1; i < 50; ++i) {
+    scheduler.enqueue(SequenceId(i), 200);
+    int steps = 0;
+    for (bool done = false; !done; ++steps) {
+      for (const ScheduledRow& row : run_step(scheduler)) {
+        if (row.sequence == SequenceId(0)) {
+          EXPECT_GE(row.num_tokens, 256) << "and the giant one moves";
+        } else if (row.draws()) {
+          done = true;
+          scheduler.remove(row.sequence);
+        }
+      }
+    }
+    ASSERT_EQ(steps, 1);
+  }
+}
+
+TEST(SchedulerTest, PromptsBesideDecodingKeepToTheLimit) {
+  Scheduler scheduler(
+      {.num_slots = 4, .max_step_tokens = 512, .max_prefill_chunk = 512}, kNoKeys, nullptr);
+  scheduler.enqueue(SequenceId(0), 1);
+  run_step(scheduler);
+  scheduler.accept(SequenceId(0), 1);
+  scheduler.enqueue(SequenceId(1), 1000);
+  scheduler.enqueue(SequenceId(2), 1000);
+  scheduler.limit_prefill_beside_decode(50);
+  auto rows = run_step(scheduler);
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[1].num_tokens + rows[2].num_tokens, 50);
+  scheduler.accept(SequenceId(0), 1);
+  scheduler.limit_prefill_beside_decode(1);
+  rows = run_step(scheduler);
+  ASSERT_EQ(rows.size(), 3U) << "a token for each that is under way";
+  scheduler.remove(SequenceId(0));
+  rows = run_step(scheduler);
+  EXPECT_EQ(rows[0].num_tokens + rows[1].num_tokens, 512) << "nobody decodes";
+}
+
+TEST(SchedulerTest, AnUrgentSequenceTakesTheSlotOfTheLeastImportant) {
+  Scheduler scheduler(
+      {.num_slots = 2, .max_step_tokens = 64, .max_prefill_chunk = 64}, kNoKeys, nullptr);
+  scheduler.enqueue(SequenceId(0), 5, {.priority = 1});
+  scheduler.enqueue(SequenceId(1), 5, {.priority = 0});
+  for (const ScheduledRow& row : run_step(scheduler)) {
+    scheduler.accept(row.sequence, 1);
+  }
+  scheduler.enqueue(SequenceId(2), 5, {.priority = 10});
+  EXPECT_EQ(run_step(scheduler).size(), 2U) << "not urgent enough";
+  scheduler.accept(SequenceId(0), 1);
+  scheduler.accept(SequenceId(1), 1);
+  scheduler.enqueue(SequenceId(3), 5, {.priority = 11});
+  // While a step is in flight nobody is preempted; the next step waits for its result.
+  EXPECT_FALSE(scheduler.prepare(true).valid());
+  std::vector<ScheduledRow> rows;
+  scheduler.plan(rows);
+  EXPECT_TRUE(rows.empty());
+  EXPECT_EQ(scheduler.num_preemptions(), 0);
+  rows = run_step(scheduler);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].sequence, SequenceId(0));
+  EXPECT_EQ(rows[1].sequence, SequenceId(3));
+  EXPECT_TRUE(scheduler.state(SequenceId(1)).is<Waiting>());
+  scheduler.check_invariants();
+  scheduler.remove(SequenceId(3));
+  scheduler.remove(SequenceId(2));
+  rows = run_step(scheduler);
+  EXPECT_EQ(rows.back().sequence, SequenceId(1));
+  EXPECT_EQ(rows.back().num_tokens, 7) << "its prompt and what it had generated";
+}
+
 TEST(SchedulerTest, FirstComeFirstServed) {
-  Scheduler scheduler({.num_slots = 1, .max_step_tokens = 8, .max_prefill_chunk = 8});
+  Scheduler scheduler(
+      {.num_slots = 1, .max_step_tokens = 8, .max_prefill_chunk = 8}, kNoKeys, nullptr);
   for (int i = 0; i < 3; ++i) {
     scheduler.enqueue(SequenceId(i), 2);
   }
@@ -77,7 +194,8 @@ TEST(SchedulerTest, FirstComeFirstServed) {
 }
 
 TEST(SchedulerTest, RemovedWaitingSequenceNeverRuns) {
-  Scheduler scheduler({.num_slots = 1, .max_step_tokens = 8, .max_prefill_chunk = 8});
+  Scheduler scheduler(
+      {.num_slots = 1, .max_step_tokens = 8, .max_prefill_chunk = 8}, kNoKeys, nullptr);
   scheduler.enqueue(SequenceId(0), 2);
   scheduler.enqueue(SequenceId(1), 2);
   run_step(scheduler);
@@ -88,9 +206,9 @@ TEST(SchedulerTest, RemovedWaitingSequenceNeverRuns) {
 }
 
 TEST(SchedulerTest, RefusesAConfigThatCouldStarve) {
-  EXPECT_THROW(Scheduler({.num_slots = 0}), ConfigError);
-  EXPECT_THROW(Scheduler({.num_slots = 8, .max_step_tokens = 7}), ConfigError);
-  EXPECT_THROW(Scheduler({.max_prefill_chunk = 0}), ConfigError);
+  EXPECT_THROW(Scheduler({.num_slots = 0}, kNoKeys, nullptr), ConfigError);
+  EXPECT_THROW(Scheduler({.num_slots = 8, .max_step_tokens = 7}, kNoKeys, nullptr), ConfigError);
+  EXPECT_THROW(Scheduler({.max_prefill_chunk = 0}, kNoKeys, nullptr), ConfigError);
 }
 
 /// Stores everything about every sequence and checks each plan against the rules, without sharing
@@ -198,7 +316,7 @@ void run_random_life(uint32_t seed, int num_steps) {
   config.num_slots = 1 + below(8);
   config.max_step_tokens = config.num_slots + below(30);
   config.max_prefill_chunk = 1 + below(20);
-  Scheduler scheduler(config);
+  Scheduler scheduler(config, kNoKeys, nullptr);
   NaiveModel model(config);
   int64_t next = 0;
   std::vector<ScheduledRow> rows;
@@ -216,7 +334,7 @@ void run_random_life(uint32_t seed, int num_steps) {
       model.remove(victim->first);
     }
     scheduler.check_invariants();
-    ASSERT_FALSE(scheduler.prepare().valid());
+    ASSERT_FALSE(scheduler.prepare(false).valid());
     scheduler.plan(rows);
     scheduler.plan(again);
     ASSERT_EQ(rows.size(), again.size()) << "planning changed something";

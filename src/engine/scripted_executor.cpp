@@ -50,6 +50,7 @@ ScriptedExecutor::ScriptedExecutor(Options options) : options_(std::move(options
       options_.end_token_id < 0 || options_.end_token_id >= c.vocab_size) {
     throw ConfigError("a scripted executor needs a lookup, capacity and an end token in range");
   }
+  options_.capacity.max_accepted = Options::kMostAccepted;
   sequences_.resize(static_cast<size_t>(c.num_slots));
 }
 
@@ -66,13 +67,16 @@ Ticket ScriptedExecutor::submit(const BatchPlan& plan, const MaskProvider& masks
     std::this_thread::sleep_for(options_.step_delay);
   }
   for (const SlotReset& reset : plan.resets) {
-    sequences_.at(static_cast<size_t>(reset.slot.value())) = Sequence();
+    Sequence& sequence = sequences_.at(static_cast<size_t>(reset.slot.value()));
+    sequence = Sequence();
+    sequence.told = static_cast<int32_t>(reset.generated.size());
   }
   result_ = StepResult();
   result_.step = plan.step;
   for (const BatchRow& row : plan.rows) {
     result_.rows.push_back(run_row(row, plan, masks));
   }
+  accepted_.keep(result_);
   in_flight_ = true;
   ticket_ = Ticket(ticket_.value() + 1);
   return ticket_;
@@ -108,8 +112,13 @@ RowResult ScriptedExecutor::run_row(const BatchRow& row,
     return result;
   }
   if (!sequence.loaded) {
-    sequence.script = options_.lookup(sequence.prompt);
+    const std::span<const int32_t> prompt(sequence.prompt);
+    sequence.script =
+        options_.lookup(prompt.first(prompt.size() - static_cast<size_t>(sequence.told)));
     sequence.loaded = true;
+    for (; sequence.emitted < sequence.told; ++sequence.emitted) {
+      advance(sequence);
+    }
   }
   const SamplingRow& sampling = plan.sampling.at(static_cast<size_t>(row.sampling_index));
   mask_.clear();
@@ -117,7 +126,7 @@ RowResult ScriptedExecutor::run_row(const BatchRow& row,
     mask_.resize(static_cast<size_t>((options_.capacity.vocab_size + 31) / 32));
     masks(sampling.bitmask_row, mask_);
   }
-  emit(sequence, sampling, result);
+  emit(sequence, sampling, accepted_.limit(row, sampling), result);
   return result;
 }
 
@@ -173,7 +182,10 @@ void ScriptedExecutor::advance(Sequence& sequence) const {
   }
 }
 
-void ScriptedExecutor::emit(Sequence& sequence, const SamplingRow& sampling, RowResult& result) {
+void ScriptedExecutor::emit(Sequence& sequence,
+                            const SamplingRow& sampling,
+                            int32_t accept_limit,
+                            RowResult& result) {
   const Script& script = sequence.script;
   const auto push = [&](int32_t id) {
     ++sequence.emitted;
@@ -226,7 +238,7 @@ void ScriptedExecutor::emit(Sequence& sequence, const SamplingRow& sampling, Row
     return;
   }
   const size_t this_step = sequence.step;
-  for (int32_t i = 0; i < std::max(sampling.accept_limit, 1); ++i) {
+  for (int32_t i = 0; i < accept_limit; ++i) {
     const std::optional<int32_t> next = next_scripted(sequence);
     if (!next) {
       result.out_of_room = true;

@@ -1,7 +1,7 @@
 #pragma once
 // An executor without weights: emits what a script says for each prompt. It lets tests of the
 // engine and of the API run the whole path from request to answer. Owned by an Engine, called on
-// its thread; the lookup is called there too.
+// its step thread; the lookup is called there too.
 //
 //   ScriptedExecutor::Options options;
 //   options.lookup = [&](std::span<const int32_t> prompt) { return script_of_text(tokenizer, "42");
@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/accepted_tokens.h"
 #include "engine/executor.h"
 
 namespace baleen::text {
@@ -68,6 +69,8 @@ class ScriptedExecutor final : public Executor {
     ScriptLookup lookup;  // called once per sequence, when its prompt is complete
     ExecutorCapacity capacity{
         .num_slots = 64, .max_context = 4096, .max_step_tokens = 2048, .vocab_size = 1 << 18};
+    // Scripts give several tokens in a step: max_accepted is raised to this.
+    static constexpr int32_t kMostAccepted = 1024;
     int32_t end_token_id = 1;
     std::chrono::microseconds step_delay{0};
     std::string model_name = "scripted";
@@ -88,11 +91,15 @@ class ScriptedExecutor final : public Executor {
     size_t step = 0;    // next step of the script
     size_t offset = 0;  // next token in it
     int32_t emitted = 0;
+    int32_t told = 0;  // tokens emitted before a preemption
     bool loaded = false;
   };
 
   RowResult run_row(const BatchRow& row, const BatchPlan& plan, const MaskProvider& masks);
-  void emit(Sequence& sequence, const SamplingRow& sampling, RowResult& result);
+  void emit(Sequence& sequence,
+            const SamplingRow& sampling,
+            int32_t accept_limit,
+            RowResult& result);
   std::optional<int32_t> next_scripted(const Sequence& sequence) const;
   bool may_draw(const SamplingRow& sampling, int32_t id) const;
   /// -1: nothing is allowed.
@@ -103,6 +110,7 @@ class ScriptedExecutor final : public Executor {
   std::vector<Sequence> sequences_;  // by slot
   std::vector<uint32_t> mask_;       // of the row being run; empty: none
   StepResult result_;
+  AcceptedTokens accepted_;
   Ticket ticket_{0};
   bool in_flight_ = false;
 };

@@ -36,8 +36,10 @@ struct Decoding {
   static constexpr const char* kName = "decoding";
   SlotLease slot;
   cache::SequenceLease pages;
-  int32_t length = 0;  // tokens of the sequence; its last one has not run yet, except right after
-                       // the prompt, when the first token is still to come
+  int32_t length = 0;   // tokens of the sequence; its last one has not run yet, except right after
+                        // the prompt, when the first token is still to come
+  int32_t pending = 0;  // rows in flight that draw
+  int32_t last_row = -1;  // the row of the latest committed step that has this sequence
 };
 struct Finished {
   static constexpr const char* kName = "finished";

@@ -160,6 +160,10 @@ void ModelExecutor::capture(const cache::CaptureJob& job) {
 }
 
 void ModelExecutor::run_model(const engine::BatchPlan& plan) {
+  ids_.clear();
+  for (const int32_t id : plan.ids) {
+    ids_.push_back(accepted_.resolve(id));
+  }
   inputs_.clear();
   for (const engine::BatchRow& row : plan.rows) {
     Slot& slot = slot_of(row.slot);
@@ -172,8 +176,8 @@ void ModelExecutor::run_model(const engine::BatchPlan& plan) {
     model::RowInput& input = inputs_.emplace_back();
     input.sequence = slot.sequence.data();
     input.first_position = row.first_position.value();
-    input.ids = std::span<const int32_t>(plan.ids).subspan(static_cast<size_t>(row.ids_offset),
-                                                           static_cast<size_t>(row.num_tokens));
+    input.ids = std::span<const int32_t>(ids_).subspan(static_cast<size_t>(row.ids_offset),
+                                                       static_cast<size_t>(row.num_tokens));
     input.logits = wants_prompt_scores(row)  ? model::LogitsWanted::kAll
                    : row.sampling_index >= 0 ? model::LogitsWanted::kLast
                                              : model::LogitsWanted::kNone;
@@ -272,6 +276,7 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
            result_.rows[i]);
     }
   }
+  accepted_.keep(result_);
   in_flight_ = true;
   ticket_ = engine::Ticket(ticket_.value() + 1);
   return ticket_;

@@ -2,7 +2,7 @@
 // Carries batch plans out on a model: one model sequence per request slot, all rows of a step in
 // one forward, then one draw per row. The sequences' rows lie in the pools of a shared cache, whose
 // pages the engine hands out, or with `cache_bytes` 0 in memory of their own. Owned by an Engine,
-// used on its thread.
+// used on its step thread.
 //
 //   auto executor = std::make_unique<ModelExecutor>(model::Model::load(folder, {}), config,
 //   "abacus"); Engine engine(engine_config, std::move(executor), tokenizer, metrics);
@@ -16,6 +16,7 @@
 #include "cache/page_observer.h"
 #include "cache/pool_memory.h"
 #include "cache/sequence_pages.h"
+#include "engine/accepted_tokens.h"
 #include "engine/executor.h"
 #include "kernels/sampling/sampling.h"
 #include "model/forward.h"
@@ -85,6 +86,8 @@ class ModelExecutor final : public engine::Executor {
   std::vector<kernels::ScoredToken> top_;
   std::vector<uint32_t> mask_bits_;
   engine::StepResult result_;
+  engine::AcceptedTokens accepted_;
+  std::vector<int32_t> ids_;  // of the plan, those that follow the step before filled in
   engine::Ticket ticket_{0};
   bool in_flight_ = false;
 };

@@ -91,7 +91,8 @@ def test_plan_counts_the_written_weights(published):
 COUNTS = {
     "serve": {"--threads": 1, "--port": 0, "--context-length": 0, "--max-running-requests": 1,
               "--max-queued-requests": 0, "--chunked-prefill-size": 1, "--max-step-tokens": 1, "--io-threads": 1,
-              "--handler-threads": 1, "--max-body-mib": 1},
+              "--handler-threads": 1, "--max-body-mib": 1, "--prefill-max-requests": 1,
+              "--priority-scheduling-preemption-threshold": -1},
     "chat": {"--threads": 1},
     "generate": {"--threads": 1, "--max-context": 0, "--max-running": 1, "--max-queued": 0,
                  "--max-prefill-chunk": 1, "--max-step-tokens": 1},
@@ -99,6 +100,9 @@ COUNTS = {
 }
 FRACTIONS = [(["plan"], "--swa-full-tokens-ratio"), (["plan"], "--checkpoint-memory-fraction"),
              (["plan"], "--memory-gib"), (["serve", "nowhere"], "--drain-timeout"),
+             (["serve", "nowhere"], "--queue-timeout"), (["serve", "nowhere"], "--request-timeout"),
+             (["serve", "nowhere"], "--decode-interval-ms"),
+             (["bench", "engine", "nowhere"], "--decode-interval-ms"),
              (["synth", "nowhere"], "--max-shard-gb"),
              (["convert", "nowhere", "target", "--format", "bf16"], "--max-shard-gb")]
 
@@ -106,6 +110,10 @@ FRACTIONS = [(["plan"], "--swa-full-tokens-ratio"), (["plan"], "--checkpoint-mem
 @pytest.mark.parametrize("arguments, named", [
     ([], "subcommand"),
     (["serve"], "model"),
+    (["bench"], "model"),
+    (["bench", "engine"], "model"),
+    (["bench", "engine", "nowhere", "--traffic", "rush"], "--traffic"),
+    (["bench", "engine", "nowhere", "--synthetic", "nothing"], "nothing"),
     (["serve", "nowhere"], "nowhere"),
     (["serve", "nowhere", "--threads", 0], "--threads"),
     *[([command, "nowhere", flag, value], flag)

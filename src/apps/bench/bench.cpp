@@ -1,7 +1,6 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +9,8 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "apps/bench/csv_file.h"
+#include "apps/bench/engine_bench.h"
 #include "apps/bench/kernels.h"
 #include "apps/bench/process_figures.h"
 #include "apps/bench/stream_timing.h"
@@ -69,16 +70,13 @@ BenchRow measure(engine::Engine& engine, StreamLoad load, int32_t repeats, uint6
   return {load.num_streams, {median(first_token), median(decode), median(total)}};
 }
 
-void write_csv(const BenchOptions& options,
+void write_csv(const CsvFile& csv,
+               const BenchOptions& options,
                const BenchRun& run,
                const std::vector<BenchRow>& rows) {
-  std::ofstream file(options.csv, std::ios::app);
-  if (file.tellp() == 0) {
-    file << kCsvHeader << "\n";
-  }
   const std::time_t now = std::time(nullptr);
   for (const BenchRow& row : rows) {
-    file << fmt::format(
+    csv.append(fmt::format(
         "{},{},{:%Y-%m-%d},{},{},{},{},{},{},{:.2f},{:.1f},{:.1f},{:.3f},{:.2f},{:.0f},{:.0f}\n",
         run.model,
         kSourceCommit,
@@ -95,20 +93,7 @@ void write_csv(const BenchOptions& options,
         run.load_s,
         run.start_s,
         process_memory_mb("VmRSS"),
-        process_memory_mb("VmHWM"));
-  }
-  file.flush();
-  if (!file) {
-    throw SystemError(fmt::format("cannot write {}", options.csv));
-  }
-}
-
-/// Rows of two layouts in one file would lie about their columns.
-void check_csv(const std::string& path) {
-  std::ifstream file(path);
-  std::string header;
-  if (std::getline(file, header) && header != kCsvHeader) {
-    throw ConfigError(fmt::format("{} has other columns; give a new file", path));
+        process_memory_mb("VmHWM")));
   }
 }
 
@@ -128,9 +113,7 @@ void bench(BenchOptions options) {
   for (const int32_t streams : options.streams) {
     options.model.max_running = std::max(options.model.max_running, streams);
   }
-  if (!options.csv.empty()) {
-    check_csv(options.csv);
-  }
+  const CsvFile csv(options.csv, kCsvHeader);
   BenchRun run;
   OpenedModel model = open_model(options.model);
   run.model = model.name;
@@ -185,9 +168,7 @@ void bench(BenchOptions options) {
       run.loaded_mb,
       process_memory_mb("VmRSS"),
       process_memory_mb("VmHWM"));
-  if (!options.csv.empty()) {
-    write_csv(options, run, rows);
-  }
+  write_csv(csv, options, run, rows);
 }
 
 }  // namespace
@@ -198,8 +179,10 @@ void add_bench(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("bench", "Measure latency, speed, load time and memory of a model");
   add_model_flags(*command, options->model);
-  const CLI::App* of_kernels = add_bench_kernels(*command);
-  CLI::Option* model = command->get_option("model")->required(false);
+  // With a subcommand the folder belongs to that.
+  command->get_option("model")->required(false);
+  add_engine_bench(*command);
+  add_bench_kernels(*command);
   command->add_option("--streams", options->streams, "Requests at a time, one row each")
       ->delimiter(',')
       ->check(CLI::Range(1, kMost));
@@ -211,11 +194,11 @@ void add_bench(CLI::App& app) {
       ->add_option("--repeats", options->repeats, "Runs behind each median, after one to warm up")
       ->check(CLI::Range(1, kMost));
   command->add_option("--csv", options->csv, "File to append the rows to");
-  command->callback([options, model, of_kernels] {
-    if (of_kernels->parsed()) {
+  command->callback([command, options] {
+    if (!command->get_subcommands().empty()) {
       return;
     }
-    if (model->empty()) {
+    if (options->model.folder.empty()) {
       throw CLI::RequiredError("model");
     }
     bench(*options);

@@ -1,0 +1,218 @@
+#pragma once
+// Scheduler, cache and a model of the memory, advanced as the engine does. With `overlap` each step
+// is planned while the one before runs. Tests only; one thread.
+//
+//   CacheLife life(options, config, /*overlap=*/true);
+//   life.enqueue(SequenceId(0), prompt);
+//   while (life.is_busy()) life.turn([](const std::vector<int32_t>& tokens) { return next or -1;
+//   });
+//
+// Steps run as late as they may: when their result is taken. A page that was given away too early
+// has then been painted.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "cache/cache_audit.h"
+#include "cache/payload_model.h"
+#include "engine/scheduler.h"
+
+namespace baleen::engine {
+
+class CacheLife : private SequenceKeys {
+ public:
+  CacheLife(const cache::WorkloadOptions& options, SchedulerConfig config, bool overlap = false)
+      : memory_(options.cache.geometry,
+                options.cache.sizes,
+                options.cache.rings,
+                options.cache.request_slots),
+        cache_(options.cache, &memory_),
+        scheduler_(config, *this, &cache_),
+        overlap_(overlap) {}
+
+  void enqueue(SequenceId id, std::vector<int32_t> prompt) {
+    scheduler_.enqueue(id, static_cast<int32_t>(prompt.size()));
+    tokens_[id] = std::move(prompt);
+  }
+  void remove(SequenceId id, Ending ending) {
+    scheduler_.remove(id, ending);
+    gone_[id] = tokens_.at(id);
+    ended_.push_back(std::move(tokens_.at(id)));
+    tokens_.erase(id);
+  }
+  bool is_busy() const { return !tokens_.empty() || !in_flight_.empty(); }
+
+  /// One turn. `next_token` gives the next token of a sequence, -1 ends it.
+  template <class NextToken>
+  void turn(NextToken&& next_token) {
+    const bool one_runs = !in_flight_.empty();
+    if (overlap_ || !one_runs) {
+      ASSERT_NO_FATAL_FAILURE(start_step());
+    }
+    if (!in_flight_.empty() && (one_runs || !overlap_)) {
+      ASSERT_NO_FATAL_FAILURE(take_result(next_token));
+    }
+  }
+
+  void check() {
+    scheduler_.check_invariants();
+    ASSERT_EQ(cache::audit(cache_), "");
+  }
+
+  Scheduler& scheduler() { return scheduler_; }
+  cache::SequenceCache& cache() { return cache_; }
+  const std::map<SequenceId, std::vector<int32_t>>& tokens() const { return tokens_; }
+  const std::vector<std::vector<int32_t>>& ended() const { return ended_; }
+  int64_t num_run() const { return num_run_; }
+  int64_t num_cached() const { return num_cached_; }
+  int64_t num_stuck() const { return num_stuck_; }
+  int64_t num_ahead() const { return num_ahead_; }
+  int64_t num_thrown_away() const { return num_thrown_away_; }
+  /// From now on rows of odd ids wait for the token before them.
+  void hold_back_odd_ids() { holds_back_odd_ = true; }
+
+ private:
+  struct Step {
+    std::vector<ScheduledRow> rows;
+    BatchPlan plan;
+    cache::CacheTicket ticket;
+  };
+
+  cache::SequenceKey key(SequenceId id) const override {
+    cache::SequenceKey key;
+    key.ids = tokens_.at(id);
+    return key;
+  }
+  bool can_run_ahead(SequenceId id, int32_t most) const override {
+    EXPECT_EQ(most, 1);
+    return !holds_back_odd_ || id.value() % 2 == 0;
+  }
+
+  void start_step() {
+    const bool one_runs = !in_flight_.empty();
+    const int64_t preempted = scheduler_.num_preemptions();
+    for (SequenceId id = scheduler_.prepare(one_runs); id.valid();
+         id = scheduler_.prepare(one_runs)) {
+      ASSERT_FALSE(one_runs) << "the step in flight may still free pages";
+      ++num_stuck_;
+      remove(id, Ending::kAborted);
+    }
+    ASSERT_TRUE(!one_runs || scheduler_.num_preemptions() == preempted);
+    ASSERT_NO_FATAL_FAILURE(check());
+    std::vector<ScheduledRow> rows;
+    std::vector<ScheduledRow> again;
+    scheduler_.plan(rows);
+    scheduler_.plan(again);
+    ASSERT_EQ(rows.size(), again.size());
+    // Progress: where nothing can be planned, something runs.
+    ASSERT_TRUE(!rows.empty() || scheduler_.flushes() || tokens_.empty() || one_runs);
+    if (rows.empty() && !scheduler_.flushes()) {
+      return;
+    }
+    Step& step = in_flight_.emplace_back();
+    step.ticket = scheduler_.commit(rows);
+    step.rows = rows;
+    CacheWork work;
+    scheduler_.take_cache_work(work);
+    step.plan.end_captures = work.end_captures;
+    step.plan.captures = work.captures;
+    step.plan.copies = work.copies;
+    step.plan.pages = work.pages;
+    for (const ScheduledRow& row : rows) {
+      if (row.follows >= 0) {
+        ++num_ahead_;
+        ASSERT_TRUE(one_runs);
+        const auto& before = in_flight_.front().rows;
+        ASSERT_LT(static_cast<size_t>(row.follows), before.size());
+        ASSERT_EQ(before[static_cast<size_t>(row.follows)].sequence, row.sequence);
+        ASSERT_EQ(static_cast<size_t>(row.first_position), tokens_.at(row.sequence).size());
+      }
+    }
+    ASSERT_NO_FATAL_FAILURE(check());
+  }
+
+  /// The executor's part of a step. Rows of sequences that have ended are run all the same.
+  void carry_out(const Step& step) {
+    cache::PayloadModel::Step out;
+    out.captures = step.plan.end_captures;
+    out.captures.insert(out.captures.end(), step.plan.captures.begin(), step.plan.captures.end());
+    out.copies = step.plan.copies;
+    out.pages = step.plan.pages;
+    for (const ScheduledRow& row : step.rows) {
+      if (row.begins) {
+        out.resets.push_back(row.slot);
+      }
+      const auto found = tokens_.find(row.sequence);
+      std::vector<int32_t> tokens = found != tokens_.end() ? found->second : gone_.at(row.sequence);
+      const auto end = static_cast<size_t>(row.first_position + row.num_tokens);
+      if (tokens.size() < end) {
+        tokens.resize(end, 5);  // behind the end of a sequence any token will do
+      }
+      cache::PayloadModel::Row& to = out.rows.emplace_back();
+      to.slot = row.slot;
+      to.begin = row.first_position;
+      to.ids.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(end));
+      to.tags = cache::PayloadModel::tags_of({}, to.ids);
+      to.ids.push_back(end < tokens.size() ? tokens[end] : -1);
+    }
+    memory_.submit(std::move(out));
+    memory_.run_oldest();
+    ASSERT_EQ(memory_.fault(), "");
+  }
+
+  template <class NextToken>
+  void take_result(NextToken&& next_token) {
+    const Step step = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    ASSERT_NO_FATAL_FAILURE(carry_out(step));
+    scheduler_.finish_step(step.ticket, step.plan);
+    for (const ScheduledRow& row : step.rows) {
+      num_run_ += row.num_tokens;
+      if (!tokens_.contains(row.sequence)) {
+        ++num_thrown_away_;
+        continue;
+      }
+      if (row.begins) {
+        num_cached_ += row.first_position;
+      }
+      std::vector<int32_t>& tokens = tokens_.at(row.sequence);
+      const int32_t token = row.draws() ? next_token(tokens) : -1;
+      if (token >= 0) {
+        tokens.push_back(token);
+      }
+      scheduler_.settle(row);
+      if (row.draws() && token < 0) {
+        remove(row.sequence, Ending::kFinished);
+      } else if (row.draws()) {
+        scheduler_.accept(row.sequence, 1);
+      }
+    }
+    if (in_flight_.empty()) {
+      gone_.clear();
+    }
+    ASSERT_NO_FATAL_FAILURE(check());
+  }
+
+  cache::PayloadModel memory_;
+  cache::SequenceCache cache_;
+  Scheduler scheduler_;
+  const bool overlap_;
+  bool holds_back_odd_ = false;
+  std::deque<Step> in_flight_;  // at most two
+  std::map<SequenceId, std::vector<int32_t>> tokens_;
+  std::map<SequenceId, std::vector<int32_t>> gone_;  // may have a row in flight
+  std::vector<std::vector<int32_t>> ended_;
+  int64_t num_run_ = 0;
+  int64_t num_cached_ = 0;
+  int64_t num_stuck_ = 0;
+  int64_t num_ahead_ = 0;
+  int64_t num_thrown_away_ = 0;
+};
+
+}  // namespace baleen::engine

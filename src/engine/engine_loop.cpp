@@ -1,0 +1,232 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/engine_state.h"
+#include "text/chat_markup.h"
+#include "text/tokenizer.h"
+
+namespace baleen::engine {
+namespace {
+
+SchedulerConfig scheduler_config(const EngineConfig& config, const ExecutorCapacity& capacity) {
+  config.validate();
+  if (capacity.num_slots < 1 || capacity.max_context < 1 || capacity.max_step_tokens < 1 ||
+      capacity.vocab_size < 1) {
+    throw ConfigError(fmt::format("executor without capacity: slots={} context={} step={} vocab={}",
+                                  capacity.num_slots,
+                                  capacity.max_context,
+                                  capacity.max_step_tokens,
+                                  capacity.vocab_size));
+  }
+  SchedulerConfig out;
+  out.num_slots = std::min(config.max_running, capacity.num_slots);
+  out.max_step_tokens = config.max_step_tokens == 0
+                            ? capacity.max_step_tokens
+                            : std::min(config.max_step_tokens, capacity.max_step_tokens);
+  out.max_prefill_chunk = config.max_prefill_chunk;
+  out.max_prefills = config.max_prefills;
+  out.preemption_threshold = config.preemption_threshold;
+  out.max_accepted = capacity.max_accepted;
+  out.validate();
+  return out;
+}
+
+GenerationRules generation_rules(const EngineConfig& config,
+                                 const ExecutorCapacity& capacity,
+                                 const text::Tokenizer& tokenizer) {
+  std::vector<int32_t> ids = config.end_token_ids;
+  if (config.reasoning_end_id >= 0) {
+    ids.push_back(config.reasoning_end_id);
+  }
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= capacity.vocab_size) {
+      throw ConfigError(
+          fmt::format("token {} is outside the vocabulary of {}", id, capacity.vocab_size));
+    }
+  }
+  return {config.end_token_ids,
+          config.reasoning_end_id,
+          tokenizer.find(text::kDsml).value_or(-1),
+          capacity.max_context,
+          capacity.vocab_size};
+}
+
+}  // namespace
+
+Engine::State::State(EngineConfig config_in,
+                     std::unique_ptr<Executor> executor_in,
+                     std::shared_ptr<const text::Tokenizer> tokenizer_in,
+                     MetricRegistry& registry,
+                     EngineEnvironment environment_in)
+    : config(std::move(config_in)),
+      executor(std::move(executor_in)),
+      info(executor->info()),
+      capacity(executor->capacity()),
+      tokenizer(std::move(tokenizer_in)),
+      environment(std::move(environment_in)),
+      rules(generation_rules(config, capacity, *tokenizer)),
+      limits{capacity.max_context, capacity.vocab_size, config.reasoning_end_id >= 0},
+      metrics(registry),
+      core(scheduler_config(config, capacity),
+           capacity,
+           *executor,
+           metrics,
+           environment.now,
+           {.overlap = config.overlap, .decode_interval_s = 1e-3 * config.decode_interval_ms}) {
+  stats.capacity = capacity;
+  stats.capacity.num_slots = core.scheduler().config().num_slots;
+  stats.capacity.max_step_tokens = core.scheduler().config().max_step_tokens;
+}
+
+Status Engine::State::refusal(const std::string& id) const {
+  switch (stats.state) {
+    case EngineState::kRunning:
+      break;
+    case EngineState::kNotStarted:
+      return engine_unavailable("the engine is starting");
+    case EngineState::kDraining:
+    case EngineState::kStopped:
+      return engine_unavailable("the server is shutting down");
+    case EngineState::kFailed:
+      return engine_unavailable("the engine has failed and takes no requests");
+  }
+  if (live.contains(id)) {
+    return Status::invalid(fmt::format("a request with id {} is being served", id), "id");
+  }
+  if (static_cast<int64_t>(live.size()) >=
+      static_cast<int64_t>(stats.capacity.num_slots) + config.max_queued) {
+    return {StatusCode::kResourceExhausted, "The request queue is full.", {}, {}};
+  }
+  return {};
+}
+
+Status Engine::State::on_engine_thread(std::function<Status(EngineCore&)> work) {
+  std::future<Status> done;
+  {
+    std::lock_guard lock(mutex);
+    if (stats.state != EngineState::kRunning && stats.state != EngineState::kDraining) {
+      return engine_unavailable("the engine does not run");
+    }
+    orders.push_back({std::move(work), {}});
+    done = orders.back().done.get_future();
+    wake.notify_one();
+  }
+  try {
+    return done.get();
+  } catch (const std::future_error&) {  // it stopped or failed before it came to this
+    return engine_unavailable("the engine does not run");
+  }
+}
+
+void Engine::State::run(const std::stop_token& stop) {
+  std::vector<std::unique_ptr<LiveRequest>> arrived;
+  std::vector<SequenceId> aborted;
+  std::vector<Order> ordered;
+  std::vector<Status> answers;
+  while (!stop.stop_requested()) {
+    {
+      std::unique_lock lock(mutex);
+      if (!core.has_work()) {
+        wake.wait(lock, stop, [&] {
+          return !new_requests.empty() || !aborts.empty() || !orders.empty();
+        });
+      }
+      arrived.swap(new_requests);
+      aborted.swap(aborts);
+      ordered.swap(orders);
+    }
+    for (auto& request : arrived) {
+      core.add(std::move(request));
+    }
+    for (const SequenceId id : aborted) {
+      core.abort(id);
+    }
+    answers.clear();
+    for (Order& order : ordered) {
+      answers.push_back(order.work(core));
+    }
+    core.expire(config.queue_timeout_s, config.request_timeout_s);
+    // Aborted requests need not wait for the step of the others.
+    publish_and_deliver();
+    for (size_t i = 0; i < ordered.size(); ++i) {
+      ordered[i].done.set_value(std::move(answers[i]));
+    }
+    arrived.clear();
+    aborted.clear();
+    ordered.clear();
+    if (core.has_work()) {
+      core.turn();
+      publish_and_deliver();
+    }
+  }
+  {
+    std::lock_guard lock(mutex);
+    stats.state = EngineState::kStopped;
+    arrived.swap(new_requests);
+    orders.clear();
+  }
+  for (auto& request : arrived) {
+    core.add(std::move(request));
+  }
+  core.end_all(FinishReason::kError, engine_unavailable("the server is shutting down"));
+  core.settle_down();
+  publish_and_deliver();
+}
+
+void Engine::State::publish_and_deliver() {
+  core.report();
+  std::vector<Delivery>& deliveries = core.deliveries();
+  {
+    // Slots, ids and numbers are settled before a last event is seen.
+    std::lock_guard lock(mutex);
+    for (const Delivery& delivery : deliveries) {
+      if (!delivery.finished_id.empty()) {
+        live.erase(delivery.finished_id);
+      }
+    }
+    stats.num_running = core.scheduler().num_running();
+    stats.num_waiting = core.scheduler().num_waiting() + static_cast<int32_t>(new_requests.size());
+    stats.is_paused = core.is_paused();
+    stats.num_steps = core.num_steps();
+    stats.num_used_tokens = core.scheduler().num_used_tokens();
+    stats.num_preemptions = core.scheduler().num_preemptions();
+    stats.num_draws = core.num_draws();
+    stats.num_drawn = core.num_drawn();
+    stats.scheduling_s = core.scheduling_s();
+    if (core.cache() != nullptr) {
+      stats.cache = core.cache()->stats();
+    }
+    if (live.empty()) {
+      idle.notify_all();
+    }
+  }
+  for (Delivery& delivery : deliveries) {
+    delivery.sink->on_event(std::move(delivery.event));
+  }
+  deliveries.clear();
+}
+
+void Engine::State::fail(const std::string& message) {
+  log::error("engine", "failed message=\"{}\"", message);
+  std::vector<std::unique_ptr<LiveRequest>> arrived;
+  {
+    std::lock_guard lock(mutex);
+    stats.state = EngineState::kFailed;
+    failure = message;
+    arrived.swap(new_requests);
+    orders.clear();
+  }
+  for (auto& request : arrived) {
+    core.add(std::move(request));
+  }
+  core.end_all(FinishReason::kError,
+               engine_unavailable("the engine has failed and takes no requests"));
+  core.settle_down();
+  publish_and_deliver();
+}
+
+}  // namespace baleen::engine
