@@ -13,6 +13,8 @@
 
 namespace baleen::kernels {
 
+inline constexpr uint32_t kSamplingStream = 1;  // last word of the counter of the noise
+
 /// Order of operations, x in float32 with one rounding per operation:
 ///   1. x = logit + bias, in the order of the list;
 ///   2. tokens seen `count` > 0 times: x = x > 0 ? x / repetition : x * repetition, then
@@ -25,7 +27,7 @@ namespace baleen::kernels {
 ///      tokens with p >= min_p * largest p;
 ///   6. the kept token with the largest z + g, where g = -log(-log u) is Gumbel noise and u in
 ///      (0, 1) comes from Philox-4x32-10 with key = seed and counter = (sample_index, position,
-///      token id, kSamplingStream). Ties go to the lower id. Greedy: the largest z, same tie rule.
+///      token id, stream). Ties go to the lower id. Greedy: the largest z, same tie rule.
 /// So the draw depends on nothing but logits, parameters, seed, sample index and position, and a
 /// draft that is compared with it is accepted with the probability that the law asks for.
 struct SamplingParams {
@@ -42,12 +44,11 @@ struct SamplingParams {
   std::span<const std::pair<int32_t, float>> logit_bias = {};  // ids in the vocabulary
   std::span<const int32_t> forbidden_ids = {};                 // ids in the vocabulary
   std::span<const uint32_t> allowed_bits = {};  // 32 tokens per word; empty: all allowed
-  int32_t forced_id = -1;     // the token is this one; log-probs as if drawn; -1: none
-  bool want_logprob = false;  // of the drawn token
-  int32_t top_logprobs = 0;   // length of the list of best tokens
+  int32_t forced_id = -1;             // the token is this one; log-probs as if drawn; -1: none
+  bool want_logprob = false;          // of the drawn token
+  int32_t top_logprobs = 0;           // length of the list of best tokens
+  uint32_t stream = kSamplingStream;  // another one: noise apart from that of the text
 };
-
-inline constexpr uint32_t kSamplingStream = 1;  // last word of the counter
 
 enum class SamplingStatus : uint8_t {
   kDrawn,
@@ -80,6 +81,19 @@ SampledToken sample_token(std::span<const float> logits,
                           std::span<const int32_t> counts,
                           SamplingWorkspace& workspace,
                           std::vector<ScoredToken>* top);
+
+struct TokenProbability {
+  int32_t id = -1;
+  double probability = 0.0;
+};
+
+/// The law that sample_token draws from: the kept tokens in order of id with probabilities that sum
+/// to 1; one token when greedy or forced.
+SamplingStatus token_law(std::span<const float> logits,
+                         const SamplingParams& params,
+                         std::span<const int32_t> counts,
+                         SamplingWorkspace& workspace,
+                         std::vector<TokenProbability>& law);
 
 /// Log-softmax of plain logits at `id`, double accumulation in order of id, as sample_token has it
 /// at temperature 1. For float and double logits.

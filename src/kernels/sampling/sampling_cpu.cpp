@@ -153,13 +153,43 @@ int32_t draw(const std::vector<int32_t>& ids,
     if (least_ratio > 0.0 && std::exp(z - largest) < least_ratio) {
       continue;
     }
-    const double score = z + gumbel_noise(p.seed, p.sample_index, p.position, id, kSamplingStream);
+    const double score = z + gumbel_noise(p.seed, p.sample_index, p.position, id, p.stream);
     if (score > best || (score == best && id < best_id)) {
       best = score;
       best_id = id;
     }
   }
   return best_id;
+}
+
+/// Fills `ids` with all candidates in order of id and returns the best of them, -1 if there are
+/// none.
+int32_t list_candidates(const std::vector<double>& z, std::vector<int32_t>& ids) {
+  const Better better{z.data()};
+  ids.clear();
+  int32_t best_id = -1;
+  for (size_t i = 0; i < z.size(); ++i) {
+    if (z[i] > kMinusInfinity) {
+      const auto id = static_cast<int32_t>(i);
+      ids.push_back(id);
+      best_id = best_id < 0 || better(id, best_id) ? id : best_id;
+    }
+  }
+  return best_id;
+}
+
+/// Cuts the candidates by top_k and top_p; in any order.
+void keep_likely(std::vector<int32_t>& ids,
+                 const SamplingParams& p,
+                 double largest,
+                 const Better& better) {
+  if (p.top_k > 0 && static_cast<size_t>(p.top_k) < ids.size()) {
+    std::nth_element(ids.begin(), ids.begin() + p.top_k, ids.end(), better);
+    ids.resize(static_cast<size_t>(p.top_k));
+  }
+  if (p.top_p < 1.0F) {
+    keep_nucleus(ids, p.top_p, largest, better);
+  }
 }
 
 }  // namespace
@@ -176,16 +206,8 @@ SampledToken sample_token(std::span<const float> logits,
   const std::vector<double>& z = workspace.z;
   const Better better{z.data()};
   std::vector<int32_t>& ids = workspace.order;
-  ids.clear();
-  int32_t best_id = -1;
-  for (size_t i = 0; i < z.size(); ++i) {
-    if (z[i] > kMinusInfinity) {
-      const auto id = static_cast<int32_t>(i);
-      ids.push_back(id);
-      best_id = best_id < 0 || better(id, best_id) ? id : best_id;
-    }
-  }
-  if (ids.empty()) {
+  const int32_t best_id = list_candidates(z, ids);
+  if (best_id < 0) {
     return {SamplingStatus::kNoCandidate, -1, 0.0F};
   }
   const double largest = z[static_cast<size_t>(best_id)];
@@ -210,19 +232,50 @@ SampledToken sample_token(std::span<const float> logits,
     list_best(ids, p.top_logprobs, better, largest, log_sum, *top);
   }
   if (token.id < 0) {
-    if (p.top_k > 0 && static_cast<size_t>(p.top_k) < ids.size()) {
-      std::nth_element(ids.begin(), ids.begin() + p.top_k, ids.end(), better);
-      ids.resize(static_cast<size_t>(p.top_k));
-    }
-    if (p.top_p < 1.0F) {
-      keep_nucleus(ids, p.top_p, largest, better);
-    }
+    keep_likely(ids, p, largest, better);
     token.id = draw(ids, p, largest, better);
   }
   if (p.want_logprob) {
     token.logprob = static_cast<float>(z[static_cast<size_t>(token.id)] - largest - log_sum);
   }
   return token;
+}
+
+SamplingStatus token_law(std::span<const float> logits,
+                         const SamplingParams& p,
+                         std::span<const int32_t> counts,
+                         SamplingWorkspace& workspace,
+                         std::vector<TokenProbability>& law) {
+  law.clear();
+  check_params(p, logits.size(), counts);
+  if (!transform(logits, p, counts, workspace.z)) {
+    return SamplingStatus::kNotFinite;
+  }
+  const std::vector<double>& z = workspace.z;
+  std::vector<int32_t>& ids = workspace.order;
+  const int32_t best_id = list_candidates(z, ids);
+  if (best_id < 0) {
+    return SamplingStatus::kNoCandidate;
+  }
+  if (p.forced_id >= 0 || p.temperature == 0.0F) {
+    law.push_back({p.forced_id >= 0 ? p.forced_id : best_id, 1.0});
+    return SamplingStatus::kDrawn;
+  }
+  const double largest = z[static_cast<size_t>(best_id)];
+  keep_likely(ids, p, largest, Better{z.data()});
+  std::sort(ids.begin(), ids.end());
+  double sum = 0.0;
+  for (const int32_t id : ids) {
+    const double mass = std::exp(z[static_cast<size_t>(id)] - largest);
+    if (mass >= double{p.min_p}) {
+      law.push_back({id, mass});
+      sum += mass;
+    }
+  }
+  for (TokenProbability& token : law) {
+    token.probability /= sum;
+  }
+  return SamplingStatus::kDrawn;
 }
 
 template <class T>

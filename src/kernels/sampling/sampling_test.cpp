@@ -153,6 +153,15 @@ TEST(SamplingTest, EqualsTheOracle) {
     const SampledToken token = sample_token(logits, params, counts, workspace, &top);
     ASSERT_EQ(token.status, SamplingStatus::kDrawn);
     ASSERT_EQ(token.id, oracle.drawn) << "round " << round << " vocab " << vocab;
+    std::vector<TokenProbability> law;
+    ASSERT_EQ(token_law(logits, params, counts, workspace, law), SamplingStatus::kDrawn);
+    std::vector<double> dense(vocab, 0.0);
+    for (const TokenProbability& kept : law) {
+      dense[static_cast<size_t>(kept.id)] = kept.probability;
+    }
+    for (size_t i = 0; i < vocab; ++i) {
+      ASSERT_NEAR(dense[i], oracle.law[i], 1e-12) << "round " << round << " token " << i;
+    }
     // One rounding to float of a number up to 1e3 in magnitude: 2^-24 relative.
     const double expected = oracle.logprobs[static_cast<size_t>(token.id)];
     ASSERT_NEAR(token.logprob, expected, 1e-7 * std::max(1.0, std::fabs(expected)));
@@ -270,6 +279,33 @@ TEST(SamplingTest, FlagsLogitsThatAreNotFinite) {
   EXPECT_EQ(sample(std::vector<float>{kNan, 0.0F}, {.temperature = 0.0F}).status,
             SamplingStatus::kNotFinite);
   EXPECT_EQ(sample(std::vector<float>{0.0F, -kInf}, {}).status, SamplingStatus::kDrawn);
+}
+
+TEST(SamplingTest, TheLawFlagsWhatTheDrawFlags) {
+  SamplingWorkspace workspace;
+  std::vector<TokenProbability> law = {{3, 1.0}};
+  EXPECT_EQ(token_law(std::vector<float>{0.0F, kNan}, {}, {}, workspace, law),
+            SamplingStatus::kNotFinite);
+  EXPECT_TRUE(law.empty());
+  EXPECT_EQ(token_law(std::vector<float>{-kInf, -kInf}, {}, {}, workspace, law),
+            SamplingStatus::kNoCandidate);
+  EXPECT_EQ(token_law(std::vector<float>{1.0F, 2.0F}, {.forced_id = 0}, {}, workspace, law),
+            SamplingStatus::kDrawn);
+  ASSERT_EQ(law.size(), 1U);
+  EXPECT_EQ(law[0].id, 0);
+}
+
+TEST(SamplingTest, NoiseOfAnotherStreamIsAnother) {
+  const std::vector<float> logits(8, 0.0F);
+  int equal = 0;
+  for (int i = 0; i < 8000; ++i) {
+    SamplingParams params{.seed = 5, .position = i};
+    const int32_t id = sample(logits, params).id;
+    params.stream = kSamplingStream + 1;
+    equal += id == sample(logits, params).id ? 1 : 0;
+  }
+  // Independent draws agree 1000 times of 8000; the standard deviation is 29.6.
+  EXPECT_NEAR(equal, 1000, 6 * 29.6);
 }
 
 TEST(SamplingTest, FlagsWhenNothingIsLeft) {
