@@ -55,20 +55,34 @@ Projections project(const at::Tensor& x,
   return out;
 }
 
-/// Raw rows that the group's queries see: their own, after the earlier ones that the state holds.
-at::Tensor raw_rows(const at::Tensor& kv,
-                    const SequenceGroup& group,
-                    const BlockPlace& place,
-                    const StepContext& step) {
-  const at::Tensor rows = step.rows_of(kv, group);
+/// Raw rows that the group's queries see: their own, after the earlier ones that the state holds
+/// and, in a draft layer, does not hide.
+ops::AttentionRows raw_rows(const at::Tensor& kv,
+                            const SequenceGroup& group,
+                            const BlockPlace& place,
+                            const StepContext& step) {
+  ops::AttentionRows out;
+  out.window = step.config.sliding_window;
+  out.raw = step.rows_of(kv, group);
   if (group.state == nullptr) {
-    return rows;
+    return out;
   }
   RowStore& history = *place.state_of(*group.state).raw;
-  history.append(rows.squeeze(0));
-  const int64_t first =
-      std::max<int64_t>(0, group.first_position - (step.config.sliding_window - 1));
-  return history.view(first, group.first_position + group.tokens).unsqueeze(0);
+  history.append(out.raw.squeeze(0));
+  int64_t first = std::max<int64_t>(0, group.first_position - (out.window - 1));
+  const HiddenDraftRows hidden =
+      place.is_mtp ? group.state->hidden_draft_rows() : HiddenDraftRows();
+  if (hidden.before > first) {
+    out.withheld = std::min(hidden.before, group.first_position) - first;
+    first += out.withheld;
+  }
+  out.raw = history.view(first, group.first_position + group.tokens).unsqueeze(0);
+  if (hidden.hole >= first && hidden.hole < group.first_position) {
+    out.hidden_row = hidden.hole - first;
+    out.raw = out.raw.clone();  // what lies there may be anything, even not finite
+    out.raw.select(1, out.hidden_row).zero_();
+  }
+  return out;
 }
 
 }  // namespace
@@ -96,11 +110,7 @@ at::Tensor attention(const at::Tensor& x,
   contexts.reserve(step.groups.size());
   for (std::size_t g = 0; g < step.groups.size(); ++g) {
     const SequenceGroup& group = step.groups[g];
-    ops::AttentionRows rows{.raw = raw_rows(projections.kv, group, place, step),
-                            .entries = {},
-                            .picks = {},
-                            .ratio = 0,
-                            .window = step.config.sliding_window};
+    ops::AttentionRows rows = raw_rows(projections.kv, group, place, step);
     if (compressor_rows) {
       CompressorState* state =
           group.state == nullptr ? nullptr : &*place.state_of(*group.state).main;

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "model/draft_step.h"
 #include "model/load_parameters.h"
 #include "model/paged_formats.h"
 #include "model/parameters.h"
@@ -87,6 +88,48 @@ void Sequence::begin_at(int64_t position) {
   state_->value.begin_at(position);
 }
 
+namespace {
+
+/// The tensor's numbers as bytes, converted to bf16 where `bytes` has room for that only.
+at::ScalarType stream_type(const at::TensorOptions& options, int64_t numbers, std::size_t bytes) {
+  const auto compute = options.dtype().toScalarType();
+  const auto count = static_cast<std::size_t>(numbers);
+  BALEEN_CHECK(bytes == count * 2 || bytes == count * at::elementSize(compute),
+               "streams of {} numbers in {} bytes",
+               numbers,
+               bytes);
+  return bytes == count * 2 ? at::kBFloat16 : compute;
+}
+
+}  // namespace
+
+void Sequence::begin_at(int64_t position, std::span<const uint8_t> last_streams) {
+  const c10::InferenceMode inference;
+  const RowStore& streams = state_->value.streams();
+  const at::TensorOptions options = streams.options();
+  at::Tensor row = at::empty(
+      {streams.width()}, options.dtype(stream_type(options, streams.width(), last_streams.size())));
+  std::memcpy(row.mutable_data_ptr(), last_streams.data(), last_streams.size());
+  state_->value.begin_at(position, row.to(options.dtype()));
+}
+
+void Sequence::hide_draft_rows(int64_t before, int64_t hole) {
+  state_->value.hide_draft_rows({.before = before, .hole = hole});
+}
+
+void Sequence::drop_draft_chain() {
+  const c10::InferenceMode inference;
+  model::drop_draft_chain(state_->value);
+}
+
+void Sequence::copy_streams(int64_t position, std::span<uint8_t> streams) const {
+  const c10::InferenceMode inference;
+  const RowStore& rows = std::as_const(state_->value).streams();
+  const at::ScalarType type = stream_type(rows.options(), rows.width(), streams.size());
+  const at::Tensor bytes = rows.view(position, position + 1).to(type).contiguous();
+  std::memcpy(streams.data(), bytes.const_data_ptr(), streams.size());
+}
+
 void Sequence::copy_ring_row(bool index,
                              int64_t c4_layer,
                              int64_t position,
@@ -131,6 +174,28 @@ struct Model::Impl {
 
   int64_t known_positions() const {
     return tables.plain.cis.defined() ? tables.num_positions() : 0;
+  }
+
+  /// Tables for positions below `end`.
+  void reach(int64_t end) {
+    BALEEN_CHECK(end <= max_context, "{} tokens, max_context {}", end, max_context);
+    if (end > known_positions()) {
+      make_tables(end);
+    }
+  }
+
+  void add_ids(std::span<const int32_t> new_ids) {
+    BALEEN_CHECK(!new_ids.empty());
+    for (const int32_t id : new_ids) {
+      BALEEN_CHECK(id >= 0 && id < params.config.vocab_size, "token id {}", id);
+      ids.push_back(id);
+    }
+  }
+
+  at::Tensor id_tensor() const {
+    at::Tensor tensor = at::empty({static_cast<int64_t>(ids.size())}, at::kLong);
+    std::copy(ids.begin(), ids.end(), tensor.data_ptr<int64_t>());
+    return tensor.to(params.embed.device());
   }
 };
 
@@ -216,27 +281,21 @@ void Model::forward(std::span<const RowInput> rows, ForwardOutput& output) {
     impl.rows.push_back({.state = &state,
                          .num_tokens = num_tokens,
                          .logits = row.logits,
-                         .mtp_logits = row.mtp_logits});
-    for (const int32_t id : row.ids) {
-      BALEEN_CHECK(id >= 0 && id < impl.params.config.vocab_size, "token id {}", id);
-      impl.ids.push_back(id);
-    }
+                         .mtp_logits = row.mtp_logits,
+                         .mtp = row.mtp,
+                         .next_id = row.next_id});
+    impl.add_ids(row.ids);
+    BALEEN_CHECK(row.next_id < impl.params.config.vocab_size, "token id {}", row.next_id);
     end = std::max(end, row.first_position + num_tokens);
   }
-  BALEEN_CHECK(end <= impl.max_context, "{} tokens, max_context {}", end, impl.max_context);
-  if (end > impl.known_positions()) {
-    impl.make_tables(end);
-  }
+  impl.reach(end);
 
   output.vocab_size = impl.params.config.vocab_size;
   output.spans.clear();
   output.mtp_spans.clear();
-  at::Tensor ids = at::empty({static_cast<int64_t>(impl.ids.size())}, at::kLong);
-  std::copy(impl.ids.begin(), impl.ids.end(), ids.data_ptr<int64_t>());
   StepOutput step;
   if (!rows.empty()) {
-    step = forward_step(
-        impl.params, impl.tables, impl.rows, ids.to(impl.params.embed.device()), impl.numerics);
+    step = forward_step(impl.params, impl.tables, impl.rows, impl.id_tensor(), impl.numerics);
   }
   output.spans = std::move(step.spans);
   output.mtp_spans = std::move(step.mtp_spans);
@@ -250,6 +309,39 @@ void Model::forward(std::span<const RowInput> rows, ForwardOutput& output) {
   } else {
     copy_out(step.logits, output.logits);
     copy_out(step.mtp_logits, output.mtp_logits);
+  }
+}
+
+void Model::draft(std::span<const DraftInput> rows, ForwardOutput& output) {
+  const c10::InferenceMode inference;
+  Impl& impl = *impl_;
+  apply_thread_count(impl.config.num_threads);
+  output.vocab_size = impl.params.config.vocab_size;
+  output.mtp_spans.clear();
+  output.mtp_logits.clear();
+  output.mtp_logits_f64.clear();
+  if (rows.empty()) {
+    return;
+  }
+  BALEEN_CHECK(impl.config.with_mtp, "the model was loaded without its MTP block");
+  std::vector<DraftStepRow> steps;
+  impl.ids.clear();
+  int64_t end = 0;
+  for (const DraftInput& row : rows) {
+    SequenceState& state = row.sequence->state_->value;
+    const auto num_rows = static_cast<int64_t>(row.next_ids.size());
+    output.mtp_spans.push_back({static_cast<int64_t>(steps.size()), 1});
+    steps.push_back({.state = &state, .num_rows = num_rows, .chained = row.chained});
+    impl.add_ids(row.next_ids);
+    end = std::max(end, state.mtp_layer(0).raw->end() + num_rows);
+  }
+  impl.reach(end);
+  const at::Tensor logits =
+      run_draft_step(impl.params, impl.tables, steps, impl.id_tensor(), impl.numerics);
+  if (logits.scalar_type() == at::kDouble) {
+    copy_out(logits, output.mtp_logits_f64);
+  } else {
+    copy_out(logits, output.mtp_logits);
   }
 }
 

@@ -56,6 +56,15 @@ class Sequence {
   void reset();
   /// The next token is that of `position`; the rows before it must be in the pages.
   void begin_at(int64_t position);
+  /// The same, and the draft layer begins one row earlier, with the streams that copy_streams()
+  /// gave for position - 1.
+  void begin_at(int64_t position, std::span<const uint8_t> last_streams);
+  /// Rows of the draft layer that must not be read: those before `before`, and `hole` (-1: none).
+  void hide_draft_rows(int64_t before, int64_t hole);
+  /// Forgets the chain of guesses behind the tokens processed so far.
+  void drop_draft_chain();
+  /// Streams of one of the latest positions, in bf16 or as computed, by the size of `streams`.
+  void copy_streams(int64_t position, std::span<uint8_t> streams) const;
   /// Row of a kC4 layer's compressor ring at one of the last positions of the latest step, as the
   /// ring's bytes; `index`: of its index compressor.
   void copy_ring_row(bool index, int64_t c4_layer, int64_t position, std::span<uint8_t> row) const;
@@ -72,6 +81,13 @@ class Sequence {
 
 enum class LogitsWanted : uint8_t { kNone, kLast, kAll };
 
+/// What a step does for the MTP block of a sequence that keeps its state.
+enum class MtpRows : uint8_t {
+  kNone,         // nothing: no drafts are wanted for the sequence
+  kKeepStreams,  // Model::draft() runs the rows, when it is known which tokens stand
+  kComplete,     // runs all rows whose next token is known
+};
+
 /// New tokens of one sequence.
 struct RowInput {
   Sequence* sequence = nullptr;
@@ -79,6 +95,15 @@ struct RowInput {
   std::span<const int32_t> ids;  // at least one, each in [0, vocab_size)
   LogitsWanted logits = LogitsWanted::kLast;
   bool mtp_logits = false;  // of the MTP rows that this step completes
+  MtpRows mtp = MtpRows::kComplete;
+  int32_t next_id = -1;  // the token after `ids`, if it is known: the last MTP row is complete too
+};
+
+/// Next rows of the draft layer of one sequence.
+struct DraftInput {
+  Sequence* sequence = nullptr;
+  std::span<const int32_t> next_ids;  // the token after each row's position, at least one
+  bool chained = false;  // one row, from the draft layer's own streams instead of the model's
 };
 
 /// Rows of the result that belong to one RowInput.
@@ -129,6 +154,9 @@ class Model {
   /// Runs the rows as one step and advances their sequences. `output` is overwritten; its memory is
   /// reused. A sequence may occur once per step.
   void forward(std::span<const RowInput> rows, ForwardOutput& output);
+  /// Runs rows of the draft layer; `mtp_logits` of `output` gets one row per input, that of its
+  /// last. A row of the draft layer at position i predicts the token at i + 2.
+  void draft(std::span<const DraftInput> rows, ForwardOutput& output);
 
   const ModelConfig& config() const;
   const ForwardConfig& forward_config() const;

@@ -35,6 +35,7 @@ class PagedRows final : public RowStore {
   int64_t begin() const override { return begin_; }
   int64_t end() const override { return end_; }
   int64_t width() const override { return layout_.codec.width(); }
+  at::TensorOptions options() const override { return options_; }
   int64_t bytes() const override { return 0; }
 
   void append(const at::Tensor& rows) override;

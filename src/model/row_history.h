@@ -32,6 +32,7 @@ class RowHistory final : public RowStore {
   int64_t begin() const override { return begin_; }
   int64_t end() const override { return begin_ + num_rows_; }
   int64_t width() const override { return width_; }
+  at::TensorOptions options() const override { return buffer_.options(); }
   int64_t bytes() const override;
 
   /// Appends rows [n, width] as positions end() .. end() + n. Earlier views become invalid.

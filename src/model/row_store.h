@@ -21,6 +21,8 @@ class RowStore {
   virtual int64_t begin() const = 0;
   virtual int64_t end() const = 0;
   virtual int64_t width() const = 0;
+  /// Dtype and device of the rows.
+  virtual at::TensorOptions options() const = 0;
   /// Memory of the sequence's own; rows in shared pages do not count.
   virtual int64_t bytes() const = 0;
 

@@ -158,6 +158,9 @@ SequenceState SequenceState::clone() const {
   if (options_.with_mtp) {
     copy.streams_ = streams_->clone();
   }
+  copy.first_token_ = first_token_;
+  copy.chain_streams_ = chain_streams_;
+  copy.hidden_draft_rows_ = hidden_draft_rows_;
   return copy;
 }
 
@@ -197,6 +200,18 @@ void SequenceState::begin_at(int64_t position) {
   num_tokens_ = position;
   high_water_ = position;
   first_token_ = position;
+  chain_streams_.reset();
+  hidden_draft_rows_ = {};
+}
+
+void SequenceState::begin_at(int64_t position, const at::Tensor& last_streams) {
+  BALEEN_CHECK(options_.with_mtp && position > 0, "position={}", position);
+  begin_at(position);
+  for (LayerState& layer : mtp_layers_) {
+    restart_layer(layer, position - 1);
+  }
+  streams_->restart(position - 1);
+  streams_->append(last_streams.reshape({1, -1}));
 }
 
 const CompressorState& SequenceState::c4_compressor(bool index, int64_t c4_layer) const {

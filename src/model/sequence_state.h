@@ -50,6 +50,13 @@ struct LayerState {
   std::optional<CompressorState> index;  // kC4
 };
 
+/// Rows of the draft layer that the sequence must not read: another sequence made them for another
+/// next token, or nobody made them.
+struct HiddenDraftRows {
+  int64_t before = 0;  // all rows before this position
+  int64_t hole = -1;   // and this one; -1: none
+};
+
 class SequenceState {
  public:
   SequenceState(const ModelConfig& config,
@@ -82,6 +89,11 @@ class SequenceState {
   void reset() { begin_at(0); }
   /// The next token is that of `position`. Rows before it must be in the pages (or position be 0).
   void begin_at(int64_t position);
+  /// The same, and the draft layer begins one row earlier, with these streams [n, H] of the last
+  /// position before.
+  void begin_at(int64_t position, const at::Tensor& last_streams);
+  void hide_draft_rows(const HiddenDraftRows& hidden) { hidden_draft_rows_ = hidden; }
+  const HiddenDraftRows& hidden_draft_rows() const { return hidden_draft_rows_; }
 
   int64_t bytes() const;
   const SequenceStateOptions& options() const { return options_; }
@@ -93,6 +105,9 @@ class SequenceState {
   const CompressorState& c4_compressor(bool index, int64_t c4_layer) const;
   /// Streams after the last block, which an MTP block pairs with the next token: [n·H] per token.
   RowStore& streams() { return *streams_; }
+  const RowStore& streams() const { return *streams_; }
+  /// Streams [1, n, H] after the latest row of a draft chain, which its next row continues from.
+  at::Tensor& chain_streams() { return chain_streams_; }
   void advance(int64_t new_tokens);
 
  private:
@@ -105,6 +120,8 @@ class SequenceState {
   std::vector<LayerState> layers_;
   std::vector<LayerState> mtp_layers_;
   std::unique_ptr<RowStore> streams_;
+  at::Tensor chain_streams_;
+  HiddenDraftRows hidden_draft_rows_;
 };
 
 /// Bytes that one more token adds to a state in the long run (compressed entries and index keys).

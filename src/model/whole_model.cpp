@@ -3,6 +3,7 @@
 #include <string>
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 
 #include "base/check.h"
 #include "model/block.h"
@@ -68,23 +69,29 @@ MtpStep plan_mtp(const StepContext& main,
   for (std::size_t g = 0; g < main.groups.size(); ++g) {
     const SequenceGroup& group = main.groups[g];
     plan.wanted.push_back({plan.num_rows, 0});
-    if (!group.state->options().with_mtp) {
-      BALEEN_CHECK(!rows[g].mtp_logits, "the state of row {} was made without MTP", g);
+    if (!group.state->options().with_mtp || rows[g].mtp == MtpRows::kNone) {
+      BALEEN_CHECK(!rows[g].mtp_logits, "MTP logits of row {}, which runs without MTP", g);
       continue;
     }
     RowStore& history = group.state->streams();
     history.append(streams.narrow(0, group.row_begin, group.tokens).flatten(1));
     // The last token of the sequence waits for its successor.
     const int64_t first = group.state->mtp_layer(0).raw->end();
-    const int64_t count = group.first_position + group.tokens - 1 - first;
-    if (count <= 0) {
+    const int64_t known = group.first_position + group.tokens - 1 - first;
+    const int64_t count = known + (rows[g].next_id >= 0 ? 1 : 0);
+    if (count <= 0 || rows[g].mtp == MtpRows::kKeepStreams) {
       continue;
     }
     plan.groups.push_back({.tokens = count, .first_position = first, .state = group.state});
     plan.streams.push_back(
         history.view(first, first + count).reshape({count, streams.size(1), streams.size(2)}));
-    plan.next_ids.push_back(
-        main.ids.narrow(0, group.row_begin + first + 1 - group.first_position, count));
+    if (known > 0) {
+      plan.next_ids.push_back(
+          main.ids.narrow(0, group.row_begin + first + 1 - group.first_position, known));
+    }
+    if (rows[g].next_id >= 0) {
+      plan.next_ids.push_back(at::full({1}, rows[g].next_id, main.ids.options()));
+    }
     if (rows[g].mtp_logits) {
       plan.wanted.back().count = count;
     }

@@ -45,6 +45,8 @@ struct StepRow {
   int64_t num_tokens = 0;
   LogitsWanted logits = LogitsWanted::kLast;
   bool mtp_logits = false;  // of every MTP row that this step completes; the state must be with_mtp
+  MtpRows mtp = MtpRows::kComplete;
+  int64_t next_id = -1;  // the token after these, if known: then the last MTP row is complete too
 };
 
 struct StepOutput {

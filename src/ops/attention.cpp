@@ -28,7 +28,8 @@ struct Shape {
   int64_t before;          // raw rows ahead of the first query
   int64_t first_position;  // of the first query
   int64_t window, ratio;
-  bool rounded;  // e_s to bf16 in the numerator
+  bool rounded;             // e_s to bf16 in the numerator
+  int64_t hidden_row = -1;  // raw row that no query sees
 
   int64_t chunk_tokens(bool on_gpu) const {
     // The logits of a chunk of c queries are [batch, c, heads, c + window + entries].
@@ -69,6 +70,9 @@ Chunk chunk_of(const Shape& shape,
       at::arange(chunk.raw_begin, chunk.raw_begin + chunk.raw_count, longs).unsqueeze(0);
   const at::Tensor age = query_row - raw_row;
   at::Tensor hidden = age.lt(0).logical_or_(age.ge(shape.window)).unsqueeze(0);
+  if (shape.hidden_row >= 0) {
+    hidden.logical_or_(raw_row.eq(shape.hidden_row));
+  }
   chunk.rows = raw.narrow(1, chunk.raw_begin, chunk.raw_count);
   if (chunk.entry_count > 0) {
     const at::Tensor position =
@@ -162,7 +166,9 @@ at::Tensor forward_by_query(const Shape& shape,
         const auto* first_raw =
             raw_rows.const_data_ptr<scalar_t>() + b * raw_rows.size(1) * shape.width;
         for (int64_t i = std::max<int64_t>(0, own - shape.window + 1); i <= own; ++i) {
-          rows.push_back(first_raw + i * shape.width);
+          if (i != shape.hidden_row) {
+            rows.push_back(first_raw + i * shape.width);
+          }
         }
         const int64_t seen =
             std::min(shape.entries, visible_entries(shape.first_position + t, shape.ratio));
@@ -289,10 +295,12 @@ Shape shape_of(const at::Tensor& q,
               first_position,
               rows.window,
               rows.ratio,
-              rounded};
-  BALEEN_CHECK(shape.before >= std::min(first_position, rows.window - 1),
-               "{} raw rows before position {}, window {}",
+              rounded,
+              rows.hidden_row};
+  BALEEN_CHECK(shape.before + rows.withheld >= std::min(first_position, rows.window - 1),
+               "{} raw rows and {} withheld before position {}, window {}",
                shape.before,
+               rows.withheld,
                first_position,
                rows.window);
   if (rows.entries.defined()) {
@@ -330,6 +338,10 @@ at::Tensor sparse_attention(const at::Tensor& q,
                             const Numerics& numerics) {
   const Shape shape = shape_of(q, rows, first_position, numerics.round_activations);
   const bool gradient = needs_gradient(q, rows.raw, rows.entries, sink);
+  BALEEN_CHECK(!gradient || (rows.withheld == 0 && rows.hidden_row < 0),
+               "withheld={} hidden_row={} under autograd",
+               rows.withheld,
+               rows.hidden_row);
   const auto by_query = [&] {
     return forward_by_query(shape, q, rows.raw, rows.entries, rows.picks, sink);
   };

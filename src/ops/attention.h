@@ -20,16 +20,19 @@ struct AttentionRows {
   at::Tensor picks;    // bool [B, T, E] from the indexer; undefined: every visible entry
   int64_t ratio = 0;   // tokens per entry; 0 with undefined entries
   int64_t window = 0;  // raw rows a query sees, its own included
+  // Without gradients only: the draft layer lacks rows that were made for another next token.
+  int64_t withheld = 0;     // oldest rows of the first query's window that `raw` does not have
+  int64_t hidden_row = -1;  // row of `raw` that no query sees, -1: none
 };
 
 /// q [B, T, nh, D] of positions first_position + t, sink [nh] -> [B, T, nh, D], before the inverse
-/// rotation. P >= min(first_position, window - 1). Entries w >= (position + 1) div ratio are never
-/// read, whatever picks says; rows that are masked may hold anything but are multiplied by zero, so
-/// they must be finite. logits are D^-1/2 * <q, row>, the sink is used as given and is not in the
-/// maximum. Rounding with numerics.round_activations: e_s = exp(z_s - max of the whole list) rounds
-/// to bf16 in the numerator only (the published kernel rounds against the running maximum of blocks
-/// of 64 rows; the two agree where the maximum lies in the first block), and the output rounds once
-/// at the end.
+/// rotation. P + withheld >= min(first_position, window - 1). Entries w >= (position + 1) div ratio
+/// are never read, whatever picks says; rows that are masked may hold anything but are multiplied
+/// by zero, so they must be finite. logits are D^-1/2 * <q, row>, the sink is used as given and is
+/// not in the maximum. Rounding with numerics.round_activations: e_s = exp(z_s - max of the whole
+/// list) rounds to bf16 in the numerator only (the published kernel rounds against the running
+/// maximum of blocks of 64 rows; the two agree where the maximum lies in the first block), and the
+/// output rounds once at the end.
 at::Tensor sparse_attention(const at::Tensor& q,
                             const AttentionRows& rows,
                             const at::Tensor& sink,

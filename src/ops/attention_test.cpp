@@ -20,9 +20,18 @@ namespace {
 struct Scene {
   at::Tensor q, raw, entries, picks, sink;
   int64_t first, window, ratio;
+  int64_t withheld = 0;    // oldest raw rows that the operator does not get
+  int64_t hidden_at = -1;  // position that no query sees
 
   AttentionRows rows() const {
-    return {.raw = raw, .entries = entries, .picks = picks, .ratio = ratio, .window = window};
+    const int64_t before = raw.size(1) - q.size(1);
+    return {.raw = raw.narrow(1, withheld, raw.size(1) - withheld),
+            .entries = entries,
+            .picks = picks,
+            .ratio = ratio,
+            .window = window,
+            .withheld = withheld,
+            .hidden_row = hidden_at < 0 ? -1 : hidden_at - first + before - withheld};
   }
   std::vector<double> expected(bool rounded) const {
     std::vector<double> all;
@@ -39,7 +48,9 @@ struct Scene {
         const int64_t position = first + t;
         std::vector<std::span<const double>> visible;
         for (int64_t p = std::max<int64_t>(0, position - window + 1); p <= position; ++p) {
-          visible.push_back(raw_rows[static_cast<std::size_t>(p - first + before)]);
+          if (p - first + before >= withheld && p != hidden_at) {
+            visible.push_back(raw_rows[static_cast<std::size_t>(p - first + before)]);
+          }
         }
         for (std::size_t w = 0; w < entry_rows.size(); ++w) {
           const auto entry = static_cast<int64_t>(w);
@@ -101,6 +112,25 @@ TEST(AttentionTest, PublishedSink) {
                        1,
                        Numerics::plain());
   EXPECT_NEAR(values_of(o)[0], 14.882873, 5e-7);
+}
+
+TEST(AttentionTest, WithheldAndHiddenRowsAreSeenByNoQuery) {
+  for (const int64_t first : {1, 4, 7, 8, 21}) {
+    for (const int64_t tokens : {1, 2, 4, 5, 9}) {  // both the few-queries and the masked form
+      const int64_t before = std::min<int64_t>(first, 7);
+      for (int64_t withheld = 0; withheld <= before; ++withheld) {
+        for (int64_t hidden = first - before + withheld; hidden <= first; ++hidden) {
+          Scene s = scene(first, tokens, 8, 0, false, at::kDouble);
+          s.withheld = withheld;
+          s.hidden_at = hidden == first ? -1 : hidden;
+          const at::Tensor o = sparse_attention(s.q, s.rows(), s.sink, s.first, Numerics::plain());
+          EXPECT_LE(relative_error(o, s.expected(false)), error_bound(at::kDouble, 32))
+              << "first " << first << " tokens " << tokens << " withheld " << withheld << " hidden "
+              << hidden;
+        }
+      }
+    }
+  }
 }
 
 TEST(AttentionTest, AgainstOracleAroundEveryBorder) {
