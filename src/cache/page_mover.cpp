@@ -56,6 +56,11 @@ void PageMover::copy_window(RowPlace from, RowPlace to) const {
   copy_row(from, to, pools_.shape().swa_block);
 }
 
+std::span<uint8_t> PageMover::streams(CheckpointSlot slot) {
+  return {pools_.checkpoint(slot.value()) + layout_.streams(),
+          static_cast<std::size_t>(pools_.shape().streams_bytes)};
+}
+
 void PageMover::resume(const ResumeCopy& copy) {
   const CacheShape& shape = pools_.shape();
   const int64_t position = copy.position;

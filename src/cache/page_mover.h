@@ -32,6 +32,9 @@ class PageMover {
   /// The streams stay in the slot: only a draft layer reads them.
   void resume(const ResumeCopy& copy);
 
+  /// Bytes of the streams of position - 1 in a slot.
+  std::span<uint8_t> streams(CheckpointSlot slot);
+
   /// Everything but the streams into the job's slot and blocks. `pass` serves jobs with `in_pass`;
   /// without, carry rows come from the rings.
   void capture(const CaptureJob& job, const PassRows* pass);

@@ -18,7 +18,7 @@ namespace baleen::engine {
 enum class RowKind : uint8_t {
   kPrefill,  // part or all of a prompt
   kDecode,   // one new token
-  kVerify,   // drafted tokens after the last accepted one
+  kVerify,   // the last token and drafts behind it, which the executor guesses itself
 };
 
 /// Consecutive tokens of one sequence that this step runs.
@@ -26,7 +26,8 @@ struct BatchRow {
   RequestSlot slot;
   RowKind kind = RowKind::kDecode;
   TokenPos first_position;
-  int32_t num_tokens = 0;
+  int32_t num_tokens = 0;  // drafts included
+  int32_t num_drafts = 0;  // last tokens of a verify row; they are not in BatchPlan::ids
   int32_t ids_offset = 0;  // first token in BatchPlan::ids
   // >= 0: this row of the step in flight runs the same sequence, and its last accepted token is the
   // first one here. The plan counts one accepted token there: each further one moves this row by a
@@ -34,6 +35,11 @@ struct BatchRow {
   int32_t follows = -1;
   int32_t sampling_index = -1;  // into BatchPlan::sampling; -1: draw no token (prompt not finished)
   int32_t input_logprobs_from = -1;  // first position whose token's log-prob is wanted, -1: none
+  int32_t next_id = -1;  // the prompt's token behind this part of it, -1: none or not known
+  // Rows of the draft layer that others made for other texts: those before draft_begin and row
+  // draft_hole (-1: none) are not read.
+  int32_t draft_begin = 0;
+  int32_t draft_hole = -1;
 };
 
 /// How the next token of a row is drawn. The draw is a function of (seed, sample_index, position,
@@ -62,6 +68,7 @@ struct SlotReset {
   RequestSlot slot;
   int32_t first_position = 0;      // tokens before it are in the cache
   std::vector<int32_t> generated;  // tokens drawn before the sequence was preempted, for penalties
+  bool drafts = false;             // the draft layer runs for this sequence
 };
 
 /// The parts of a step run in this order: end captures, page changes, resets, resume copies, rows,
@@ -91,6 +98,7 @@ struct RowResult {
   std::vector<float> logprobs;  // one per accepted token where wanted
   std::vector<std::vector<TokenLogprob>> top_logprobs;  // best first, one list per accepted token
   std::vector<TokenLogprob> input_logprobs;             // positions max(1, from) .. end of the row
+  int32_t num_drafted = 0;   // drafts that a verify row tried; of them ids.size() - 1 stood
   bool nan_logits = false;   // NaN or +inf, or no token left to draw; ids is empty
   bool out_of_room = false;  // no further token of this sequence can be run: it ends with kLength
 };

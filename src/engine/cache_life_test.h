@@ -10,6 +10,7 @@
 // Steps run as late as they may: when their result is taken. A page that was given away too early
 // has then been painted.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -20,6 +21,7 @@
 #include <gtest/gtest.h>
 
 #include "cache/cache_audit.h"
+#include "cache/cache_test_options.h"
 #include "cache/payload_model.h"
 #include "engine/scheduler.h"
 
@@ -46,6 +48,8 @@ class CacheLife : private SequenceKeys {
     ended_.push_back(std::move(tokens_.at(id)));
     tokens_.erase(id);
   }
+  /// The draft layer runs for two of three sequences, which then verify up to `most` drafts a step.
+  void use_drafts(int32_t most) { most_drafts_ = most; }
   bool is_busy() const { return !tokens_.empty() || !in_flight_.empty(); }
 
   /// One turn. `next_token` gives the next token of a sequence, -1 ends it.
@@ -74,6 +78,7 @@ class CacheLife : private SequenceKeys {
   int64_t num_stuck() const { return num_stuck_; }
   int64_t num_ahead() const { return num_ahead_; }
   int64_t num_thrown_away() const { return num_thrown_away_; }
+  int64_t num_drafts() const { return num_drafts_; }
   /// From now on rows of odd ids wait for the token before them.
   void hold_back_odd_ids() { holds_back_odd_ = true; }
 
@@ -87,7 +92,13 @@ class CacheLife : private SequenceKeys {
   cache::SequenceKey key(SequenceId id) const override {
     cache::SequenceKey key;
     key.ids = tokens_.at(id);
+    key.drafts = drafts(id);
     return key;
+  }
+  bool drafts(SequenceId id) const { return most_drafts_ > 0 && id.value() % 3 != 0; }
+  int32_t num_drafts(SequenceId id, int32_t num_rows) const override {
+    const auto length = static_cast<int32_t>(tokens_.at(id).size());
+    return drafts(id) ? (7 * length + num_rows) % (most_drafts_ + 1) : 0;
   }
   bool can_run_ahead(SequenceId id, int32_t most) const override {
     EXPECT_EQ(most, 1);
@@ -137,28 +148,70 @@ class CacheLife : private SequenceKeys {
     ASSERT_NO_FATAL_FAILURE(check());
   }
 
+  /// What a row will give, decided before it runs: its accepted drafts are right.
+  struct Outcome {
+    std::vector<int32_t> tokens;
+    bool ends = false;
+  };
+  template <class NextToken>
+  std::vector<Outcome> draw(const Step& step, NextToken& next_token) const {
+    std::vector<Outcome> outcomes;
+    for (const ScheduledRow& row : step.rows) {
+      Outcome& outcome = outcomes.emplace_back();
+      if (!row.draws() || !tokens_.contains(row.sequence)) {
+        continue;
+      }
+      std::vector<int32_t> tokens = tokens_.at(row.sequence);
+      const auto accepted = static_cast<int32_t>(5 * tokens.size()) % (row.num_drafts + 1);
+      for (int32_t i = 0; i <= accepted && !outcome.ends; ++i) {
+        const int32_t token = next_token(tokens);
+        outcome.ends = token < 0;
+        if (token >= 0) {
+          tokens.push_back(token);
+          outcome.tokens.push_back(token);
+        }
+      }
+    }
+    return outcomes;
+  }
+
   /// The executor's part of a step. Rows of sequences that have ended are run all the same.
-  void carry_out(const Step& step) {
+  void carry_out(const Step& step, const std::vector<Outcome>& outcomes) {
     cache::PayloadModel::Step out;
     out.captures = step.plan.end_captures;
     out.captures.insert(out.captures.end(), step.plan.captures.begin(), step.plan.captures.end());
     out.copies = step.plan.copies;
     out.pages = step.plan.pages;
-    for (const ScheduledRow& row : step.rows) {
+    for (size_t i = 0; i < step.rows.size(); ++i) {
+      const ScheduledRow& row = step.rows[i];
       if (row.begins) {
         out.resets.push_back(row.slot);
       }
       const auto found = tokens_.find(row.sequence);
       std::vector<int32_t> tokens = found != tokens_.end() ? found->second : gone_.at(row.sequence);
       const auto end = static_cast<size_t>(row.first_position + row.num_tokens);
+      tokens = cache::joined(tokens, outcomes[i].tokens);
+      const size_t stands = row.num_drafts == 0
+                                ? end
+                                : static_cast<size_t>(row.first_position) +
+                                      std::max<size_t>(outcomes[i].tokens.size(), 1);
       if (tokens.size() < end) {
         tokens.resize(end, 5);  // behind the end of a sequence any token will do
       }
       cache::PayloadModel::Row& to = out.rows.emplace_back();
       to.slot = row.slot;
       to.begin = row.first_position;
+      to.refusable = row.num_drafts;
+      to.drafts = drafts(row.sequence);
+      to.draft_begin = row.draft_begin;
+      to.draft_hole = row.draft_hole;
       to.ids.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(end));
-      to.tags = cache::PayloadModel::tags_of({}, to.ids);
+      // What runs: behind what stands refused guesses, which draft rows are not made of.
+      std::vector<int32_t> run = to.ids;
+      for (size_t p = stands; p < end; ++p) {
+        run[p] = 999'000 + static_cast<int32_t>(p);
+      }
+      to.tags = cache::PayloadModel::tags_of({}, run);
       to.ids.push_back(end < tokens.size() ? tokens[end] : -1);
     }
     memory_.submit(std::move(out));
@@ -170,10 +223,15 @@ class CacheLife : private SequenceKeys {
   void take_result(NextToken&& next_token) {
     const Step step = std::move(in_flight_.front());
     in_flight_.pop_front();
-    ASSERT_NO_FATAL_FAILURE(carry_out(step));
+    const std::vector<Outcome> outcomes = draw(step, next_token);
+    ASSERT_NO_FATAL_FAILURE(carry_out(step, outcomes));
     scheduler_.finish_step(step.ticket, step.plan);
-    for (const ScheduledRow& row : step.rows) {
+    for (size_t i = 0; i < step.rows.size(); ++i) {
+      const ScheduledRow& row = step.rows[i];
+      const Outcome& outcome = outcomes[i];
+      const auto num_drawn = static_cast<int32_t>(outcome.tokens.size());
       num_run_ += row.num_tokens;
+      num_drafts_ += row.num_drafts;
       if (!tokens_.contains(row.sequence)) {
         ++num_thrown_away_;
         continue;
@@ -182,15 +240,13 @@ class CacheLife : private SequenceKeys {
         num_cached_ += row.first_position;
       }
       std::vector<int32_t>& tokens = tokens_.at(row.sequence);
-      const int32_t token = row.draws() ? next_token(tokens) : -1;
-      if (token >= 0) {
-        tokens.push_back(token);
-      }
-      scheduler_.settle(row);
-      if (row.draws() && token < 0) {
+      tokens.insert(tokens.end(), outcome.tokens.begin(), outcome.tokens.end());
+      scheduler_.settle(row,
+                        row.kind == RowKind::kPrefill ? row.num_tokens : std::max(num_drawn, 1));
+      if (outcome.ends) {
         remove(row.sequence, Ending::kFinished);
-      } else if (row.draws()) {
-        scheduler_.accept(row.sequence, 1);
+      } else if (num_drawn > 0) {
+        scheduler_.accept(row.sequence, num_drawn);
       }
     }
     if (in_flight_.empty()) {
@@ -213,6 +269,8 @@ class CacheLife : private SequenceKeys {
   int64_t num_stuck_ = 0;
   int64_t num_ahead_ = 0;
   int64_t num_thrown_away_ = 0;
+  int64_t num_drafts_ = 0;
+  int32_t most_drafts_ = 0;
 };
 
 }  // namespace baleen::engine

@@ -63,6 +63,7 @@ void EngineConfig::validate() const {
   at_least("preemption_threshold", preemption_threshold, -1);
   at_least("queue_timeout_s", queue_timeout_s, 0);
   at_least("request_timeout_s", request_timeout_s, 0);
+  at_least("max_drafts", max_drafts, -1);
 }
 
 Engine::Engine(EngineConfig config,

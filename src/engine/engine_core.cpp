@@ -1,5 +1,6 @@
 #include "engine/engine_core.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -36,10 +37,12 @@ EngineCore::EngineCore(const SchedulerConfig& config,
                  : nullptr),
       scheduler_(std::make_unique<Scheduler>(
           config, static_cast<const SequenceKeys&>(*this), cache_.get())),
+      drafts_(options.drafts),
+      draft_metrics_(options.draft_metrics),
       steps_{StepInFlight(config, capacity), StepInFlight(config, capacity)},
       metrics_(metrics),
       now_(std::move(now)),
-      overlap_(options.overlap),
+      overlap_(options.overlap && options.drafts.max_drafts == 0),
       pace_(options.decode_interval_s, config.max_prefill_chunk),
       num_total_tokens_(token_capacity(capacity)),
       throughput_since_(now_()),
@@ -53,11 +56,16 @@ cache::SequenceKey EngineCore::key(SequenceId id) const {
   key.ids = generation.tokens();
   // Scores of prompt tokens come from running them.
   key.reuse_limit = generation.wants_prompt_logprobs() ? 0 : -1;
+  key.drafts = drafts_.drafts(id);
   return key;
 }
 
 bool EngineCore::can_run_ahead(SequenceId id, int32_t most) const {
   return live_.at(id)->generation.can_run_ahead(most);
+}
+
+int32_t EngineCore::num_drafts(SequenceId id, int32_t num_rows) const {
+  return std::min(drafts_.depth(id, num_rows), live_.at(id)->generation.most_drafts());
 }
 
 void EngineCore::add(std::unique_ptr<LiveRequest> request) {
@@ -66,6 +74,7 @@ void EngineCore::add(std::unique_ptr<LiveRequest> request) {
   }
   const SequenceId id = request->sequence;
   scheduler_->enqueue(id, request->generation.num_prompt_tokens(), request->generation.place());
+  drafts_.add(id, request->generation.draft_limit());
   live_.emplace(id, std::move(request));
 }
 
@@ -169,6 +178,7 @@ void EngineCore::deliver(LiveRequest& request, OutputEvent&& event) {
   const SequenceId id = request.sequence;
   const bool finished = info.reason == FinishReason::kStop || info.reason == FinishReason::kLength;
   scheduler_->remove(id, finished ? Ending::kFinished : Ending::kAborted);
+  drafts_.remove(id);
   live_.erase(id);  // `request` ends here
 }
 
@@ -224,12 +234,20 @@ void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResu
   }
   OutputEvent event;
   if (planned.sampling_index < 0) {
-    scheduler_->settle(row);
+    scheduler_->settle(row, row.num_tokens);
     if (row.completes_prompt) {
       generation.finish_prompt_only(event);
       deliver(request, std::move(event));
     }
     return;
+  }
+  const int32_t num_drafted = result.num_drafted;
+  const auto num_stood = static_cast<int32_t>(result.ids.size());
+  if (drafts_.drafts(row.sequence) && row.kind != RowKind::kPrefill && num_stood > 0) {
+    drafts_.note(row.sequence, num_drafted, num_stood - 1);
+    if (draft_metrics_ != nullptr) {
+      draft_metrics_->note(num_drafted, num_stood - 1);
+    }
   }
   const int32_t num_before = generation.num_generated();
   const bool ended = generation.accept(std::move(result), event);
@@ -237,7 +255,8 @@ void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResu
   ++num_draws_;
   num_drawn_ += num_new;
   count_tokens(request, num_new);
-  scheduler_->settle(row);
+  // A row's own last known token has run; of what it drew, all but the last.
+  scheduler_->settle(row, row.kind == RowKind::kPrefill ? row.num_tokens : std::max(num_new, 1));
   if (!ended) {
     scheduler_->accept(row.sequence, num_new);
   }
@@ -289,7 +308,7 @@ void EngineCore::build(StepInFlight& step) {
   int64_t decode_tokens = 0;
   for (const ScheduledRow& row : step.rows) {
     LiveRequest& request = find(row.sequence);
-    step.builder.add(row, request.generation);
+    step.builder.add(row, request.generation, drafts_.drafts(row.sequence));
     if (row.begins) {
       request.generation.begin(row.first_position);
       metrics_.queue_time.observe(seconds(request.arrived, start));

@@ -19,6 +19,8 @@
 #include "base/result.h"
 #include "cache/sequence_cache.h"
 #include "engine/decode_pace.h"
+#include "engine/draft_metrics.h"
+#include "engine/draft_planner.h"
 #include "engine/engine_metrics.h"
 #include "engine/executor.h"
 #include "engine/live_request.h"
@@ -38,8 +40,10 @@ struct Delivery {
 };
 
 struct CoreOptions {
-  bool overlap = true;             // plan a step while the one before runs
-  double decode_interval_s = 0.0;  // wished between two tokens of a sequence; 0: none
+  bool overlap = true;                    // plan a step while the one before runs
+  double decode_interval_s = 0.0;         // wished between two tokens of a sequence; 0: none
+  DraftPlannerConfig drafts{};            // with drafts steps do not overlap
+  DraftMetrics* draft_metrics = nullptr;  // outlives the core; null: not counted
 };
 
 class EngineCore final : private SequenceKeys {
@@ -103,6 +107,7 @@ class EngineCore final : private SequenceKeys {
 
   cache::SequenceKey key(SequenceId id) const override;
   bool can_run_ahead(SequenceId id, int32_t most) const override;
+  int32_t num_drafts(SequenceId id, int32_t num_rows) const override;
   StepInFlight& in_flight(int32_t index) {
     return steps_[static_cast<size_t>((num_steps_ + index) % 2)];
   }
@@ -119,7 +124,9 @@ class EngineCore final : private SequenceKeys {
 
   std::unique_ptr<cache::SequenceCache> cache_;
   std::unique_ptr<Scheduler> scheduler_;  // its leases end before the cache
-  std::array<StepInFlight, 2> steps_;     // step s at s modulo 2
+  DraftPlanner drafts_;
+  DraftMetrics* draft_metrics_;
+  std::array<StepInFlight, 2> steps_;  // step s at s modulo 2
   CacheWork work_;
   EngineMetrics& metrics_;
   std::function<EnginePoint()> now_;

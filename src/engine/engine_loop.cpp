@@ -35,6 +35,15 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const ExecutorCapac
   return out;
 }
 
+DraftPlannerConfig draft_config(const EngineConfig& config, const ExecutorCapacity& capacity) {
+  DraftPlannerConfig out;
+  out.max_drafts = config.max_drafts < 0 ? capacity.max_drafts
+                                         : std::min(config.max_drafts, capacity.max_drafts);
+  out.adaptive = config.adaptive_drafts;
+  out.validate();
+  return out;
+}
+
 GenerationRules generation_rules(const EngineConfig& config,
                                  const ExecutorCapacity& capacity,
                                  const text::Tokenizer& tokenizer) {
@@ -71,12 +80,16 @@ Engine::State::State(EngineConfig config_in,
       rules(generation_rules(config, capacity, *tokenizer)),
       limits{capacity.max_context, capacity.vocab_size, config.reasoning_end_id >= 0},
       metrics(registry),
+      draft_metrics(registry, draft_config(config, capacity).max_drafts),
       core(scheduler_config(config, capacity),
            capacity,
            *executor,
            metrics,
            environment.now,
-           {.overlap = config.overlap, .decode_interval_s = 1e-3 * config.decode_interval_ms}) {
+           {.overlap = config.overlap,
+            .decode_interval_s = 1e-3 * config.decode_interval_ms,
+            .drafts = draft_config(config, capacity),
+            .draft_metrics = &draft_metrics}) {
   stats.capacity = capacity;
   stats.capacity.num_slots = core.scheduler().config().num_slots;
   stats.capacity.max_step_tokens = core.scheduler().config().max_step_tokens;

@@ -50,6 +50,7 @@ struct Engine::State {
   const GenerationRules rules;
   const RequestLimits limits;
   EngineMetrics metrics;
+  DraftMetrics draft_metrics;
   EngineCore core;  // the engine thread's
 
   struct Order {

@@ -22,6 +22,7 @@ struct ExecutorCapacity {
   int32_t max_step_tokens = 0;  // tokens of one step
   int64_t vocab_size = 0;
   int32_t max_accepted = 1;  // most tokens that a row may give
+  int32_t max_drafts = 0;    // of one verify row; 0: no draft layer, no verify rows
   /// Pages of a shared cache: the engine decides what they hold. None: the executor keeps the state
   /// of each request slot itself, and nothing is ever reused.
   std::optional<cache::SequenceCacheOptions> cache = std::nullopt;

@@ -70,9 +70,7 @@ void Generation::fill_sampling(SamplingRow& row, int32_t ahead) const {
   row.want_logprobs = request_.want_logprobs;
   row.top_logprobs = request_.top_logprobs;
 
-  // A limit that changes the draw or ends the request falls on the end of a step, so that a step of
-  // several tokens obeys it as single steps do.
-  row.accept_limit = max_new_tokens_ - num_generated;
+  row.accept_limit = accept_limit(num_generated);
   row.forbidden_ids.clear();
   if (forbids_ends(num_generated)) {
     if (!request_.ignore_eos) {
@@ -80,30 +78,37 @@ void Generation::fill_sampling(SamplingRow& row, int32_t ahead) const {
     }
     row.forbidden_ids.insert(
         row.forbidden_ids.end(), request_.stop_token_ids.begin(), request_.stop_token_ids.end());
-    row.accept_limit = std::min(row.accept_limit, request_.min_new_tokens - num_generated);
   }
+  if (grammar_ && stream_.in_reasoning()) {
+    // The answer comes after the reasoning: nothing else may end it.
+    row.forbidden_ids.insert(
+        row.forbidden_ids.end(), rules_.end_token_ids.begin(), rules_.end_token_ids.end());
+    row.forbidden_ids.insert(
+        row.forbidden_ids.end(), request_.stop_token_ids.begin(), request_.stop_token_ids.end());
+    if (rules_.markup_id >= 0) {
+      row.forbidden_ids.push_back(rules_.markup_id);
+    }
+  }
+  // Reasoning starts with the first generated token, so all of them are reasoning so far.
+  const bool must_end =
+      reasoning_limit_ >= 0 && stream_.in_reasoning() && num_generated >= reasoning_limit_;
+  row.forced_id = must_end ? rules_.reasoning_end_id : -1;
+}
+
+/// A limit that changes the draw or ends the request falls on the end of a step, so that a step of
+/// several tokens obeys it as single steps do.
+int32_t Generation::accept_limit(int32_t num_generated) const {
   if (grammar_) {
-    row.accept_limit = 1;
-    if (stream_.in_reasoning()) {
-      // The answer comes after the reasoning: nothing else may end it.
-      row.forbidden_ids.insert(
-          row.forbidden_ids.end(), rules_.end_token_ids.begin(), rules_.end_token_ids.end());
-      row.forbidden_ids.insert(
-          row.forbidden_ids.end(), request_.stop_token_ids.begin(), request_.stop_token_ids.end());
-      if (rules_.markup_id >= 0) {
-        row.forbidden_ids.push_back(rules_.markup_id);
-      }
-    }
+    return 1;
   }
-  row.forced_id = -1;
+  int32_t limit = max_new_tokens_ - num_generated;
+  if (forbids_ends(num_generated)) {
+    limit = std::min(limit, request_.min_new_tokens - num_generated);
+  }
   if (reasoning_limit_ >= 0 && stream_.in_reasoning()) {
-    // Reasoning starts with the first generated token, so all of them are reasoning so far.
-    const int32_t num_left = reasoning_limit_ - num_generated;
-    if (num_left <= 0) {
-      row.forced_id = rules_.reasoning_end_id;
-    }
-    row.accept_limit = std::min(row.accept_limit, std::max(num_left, 1));
+    limit = std::min(limit, std::max(reasoning_limit_ - num_generated, 1));
   }
+  return limit;
 }
 
 void Generation::begin(int32_t num_cached) {
@@ -163,6 +168,11 @@ bool Generation::ends_with(int32_t id, OutputEvent& event) {
 
 bool Generation::accept(RowResult&& result, OutputEvent& event) {
   const size_t num_ids = result.ids.size();
+  if (result.num_drafted > 0) {
+    ++drafts_.verify_steps;
+    drafts_.drafted += result.num_drafted;
+    drafts_.accepted += static_cast<int64_t>(std::max<size_t>(num_ids, 1)) - 1;
+  }
   if (request_.want_logprobs &&
       (result.logprobs.size() != num_ids ||
        (request_.top_logprobs > 0 && result.top_logprobs.size() != num_ids))) {
@@ -223,6 +233,7 @@ void Generation::settle(FinishReason reason, text::EndCause cause, OutputEvent& 
   info.cached_tokens = std::max(num_cached_, 0);
   info.completion_tokens = num_generated_;
   info.reasoning_tokens = stream_.reasoning_tokens();
+  info.drafts = drafts_;
 }
 
 }  // namespace baleen::engine

@@ -56,6 +56,10 @@ class Generation {
   /// The tokens that may come next, 32 per word.
   void fill_mask(std::span<uint32_t> bits) const { grammar_->fill_mask(bits); }
 
+  /// Most drafts of a step that the request wants; -1: as many as the engine makes.
+  int32_t draft_limit() const { return request_.max_drafts.value_or(-1); }
+  /// Drafts of the next step that can stand: limits, and rules that change the draw, end a step.
+  int32_t most_drafts() const { return draws_tokens() ? accept_limit(num_generated_) - 1 : 0; }
   /// Parameters of the next draw, `ahead` tokens behind the last known one; its mask apart. Assigns
   /// every field; keeps the row's capacity.
   void fill_sampling(SamplingRow& row, int32_t ahead = 0) const;
@@ -78,6 +82,7 @@ class Generation {
   int64_t unparsable_tool_blocks() const { return stream_.unparsable_tool_blocks(); }
 
  private:
+  int32_t accept_limit(int32_t num_generated) const;
   bool forbids_ends(int32_t num_generated) const { return num_generated < request_.min_new_tokens; }
   bool is_end_token(int32_t id) const;
   void take_token(RowResult& result, size_t index, OutputEvent& event);
@@ -96,6 +101,7 @@ class Generation {
   int32_t num_cached_ = -1;  // prompt tokens from the cache at the first admission; -1: none yet
   int32_t max_new_tokens_;
   int32_t reasoning_limit_;  // tokens; -1: no budget
+  DraftCounts drafts_;
   bool first_event_ = true;
 };
 

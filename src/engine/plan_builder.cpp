@@ -43,7 +43,7 @@ SamplingRow& PlanBuilder::add_sampling() {
   return plan_.sampling.back();
 }
 
-void PlanBuilder::add(const ScheduledRow& row, const Generation& generation) {
+void PlanBuilder::add(const ScheduledRow& row, const Generation& generation, bool drafts) {
   BatchRow& out = plan_.rows.emplace_back();
   out.slot = row.slot;
   out.kind = row.kind;
@@ -55,12 +55,20 @@ void PlanBuilder::add(const ScheduledRow& row, const Generation& generation) {
   if (row.follows >= 0) {
     plan_.ids.push_back(-1 - row.follows);
   }
+  out.num_drafts = row.num_drafts;
+  out.draft_begin = row.draft_begin;
+  out.draft_hole = row.draft_hole;
   const auto begin = generation.tokens().begin() + row.first_position;
-  plan_.ids.insert(plan_.ids.end(), begin, begin + row.num_tokens - num_unknown);
+  const auto end = begin + (row.num_tokens - row.num_drafts - num_unknown);
+  plan_.ids.insert(plan_.ids.end(), begin, end);
+  if (drafts && row.kind == RowKind::kPrefill && end != generation.tokens().end()) {
+    out.next_id = *end;
+  }
   if (row.begins) {
     SlotReset& reset = plan_.resets.emplace_back();
     reset.slot = row.slot;
     reset.first_position = row.first_position;
+    reset.drafts = drafts;
     const auto prompt_end = generation.tokens().begin() + generation.num_prompt_tokens();
     reset.generated.assign(prompt_end, generation.tokens().end());
   }

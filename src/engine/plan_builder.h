@@ -22,7 +22,8 @@ class PlanBuilder {
   PlanBuilder(const SchedulerConfig& config, int64_t vocab_size);
 
   void begin(int64_t step);
-  void add(const ScheduledRow& row, const Generation& generation);
+  /// `drafts`: the draft layer runs for the sequence.
+  void add(const ScheduledRow& row, const Generation& generation, bool drafts);
   /// Takes the lists over.
   void add_cache_work(CacheWork& work);
   const BatchPlan& plan() const { return plan_; }

@@ -46,6 +46,9 @@ struct GenerationRequest {
   // >= 1; once reasoning has min(budget, max_new_tokens - min(512, max_new_tokens / 4)) tokens, the
   // next one is </think>.
   std::optional<int32_t> reasoning_budget;
+  // Most drafts of a step, 0: no speculation. None: as many as the engine makes. Whatever it is, a
+  // greedy request and, with coupled draws, any other gets the same tokens.
+  std::optional<int32_t> max_drafts;
   int32_t priority = 0;  // larger goes first
   std::string client;    // waits its turn against other clients; empty is a client too
   text::OutputConfig output;
@@ -62,6 +65,13 @@ struct GeneratedToken {
   std::vector<TokenLogprob> top_logprobs;  // best first
 };
 
+/// What speculation did for a request.
+struct DraftCounts {
+  int64_t verify_steps = 0;
+  int64_t drafted = 0;
+  int64_t accepted = 0;  // of the drafted; each verify step gives one token more
+};
+
 struct FinishInfo {
   FinishReason reason = FinishReason::kStop;
   std::optional<std::string> matched_stop;    // the stop string
@@ -71,6 +81,7 @@ struct FinishInfo {
   int64_t cached_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t reasoning_tokens = 0;
+  DraftCounts drafts;
   Status error;  // for kError and kAbort: why
 };
 

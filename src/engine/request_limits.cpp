@@ -130,6 +130,10 @@ Status check_request(const GenerationRequest& request, const RequestLimits& limi
   if (request.top_logprobs > 0 && !request.want_logprobs) {
     return bad("top_logprobs", "top_logprobs needs logprobs to be asked for");
   }
+  if (request.max_drafts && *request.max_drafts < 0) {
+    return bad("max_drafts",
+               fmt::format("max_drafts must be at least 0, is {}", *request.max_drafts));
+  }
   if (request.reasoning_budget) {
     if (*request.reasoning_budget < 1) {
       return bad(

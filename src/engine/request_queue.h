@@ -19,12 +19,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/strong_id.h"
+#include "engine/sequence_id.h"
 
 namespace baleen::engine {
-
-/// Number of a sequence in order of arrival.
-using SequenceId = StrongId<struct SequenceIdTag, int64_t>;
 
 /// How a request stands to others.
 struct QueuePlace {

@@ -95,6 +95,7 @@ void Scheduler::plan(std::vector<ScheduledRow>& rows) const {
           std::min(sequence.num_prompt_tokens - prefilling->num_done, config_.max_prefill_chunk));
     }
   }
+  add_drafts(rows, static_cast<int32_t>(wants_.size()), budget, left);
   if (num_decoding > 0) {
     budget = std::min(budget, std::max(prefill_limit_, static_cast<int32_t>(wants_.size())));
   }
@@ -126,15 +127,12 @@ cache::CacheTicket Scheduler::commit(std::vector<ScheduledRow>& rows) {
   if (cache_ != nullptr) {
     // Pages that end captures still hold count as room, but are free only after this step: a row
     // may find none. It waits for the next step.
-    std::erase_if(rows, [&](const ScheduledRow& row) {
-      return !cache_->reserve(*find(row.sequence).state.pages(),
-                              row.first_position + row.num_tokens);
-    });
+    std::erase_if(rows, [&](ScheduledRow& row) { return !reserve(row); });
     // Joined only now: a page that the step holds is not free for another row of it.
     step = cache_->open_step();
   }
   for (size_t i = 0; i < rows.size(); ++i) {
-    const ScheduledRow& row = rows[i];
+    ScheduledRow& row = rows[i];
     if (row.begins) {
       take_copy(row.slot, &work_.copies);
     }
@@ -151,6 +149,8 @@ cache::CacheTicket Scheduler::commit(std::vector<ScheduledRow>& rows) {
         cache_->plan_captures(pages, row.first_position, end, work_.captures);
       }
       cache_->join(step, pages, end);
+      row.draft_begin = pages.draft_begin();
+      row.draft_hole = pages.draft_hole();
     }
     if (row.kind == RowKind::kPrefill) {
       auto* prefilling = sequence.state.get<Prefilling>();
@@ -198,7 +198,7 @@ void Scheduler::finish_step(cache::CacheTicket step, const BatchPlan& plan) {
       captures_running_.begin() + static_cast<std::ptrdiff_t>(plan.end_captures.size()));
 }
 
-void Scheduler::settle(const ScheduledRow& row) {
+void Scheduler::settle(const ScheduledRow& row, int32_t num_final) {
   if (cache_ == nullptr) {
     return;
   }
@@ -206,7 +206,7 @@ void Scheduler::settle(const ScheduledRow& row) {
   BALEEN_CHECK(pages != nullptr, "sequence {} holds no pages", row.sequence.value());
   const std::span<const int32_t> ids = keys_.key(row.sequence).ids;
   const auto begin = static_cast<size_t>(row.first_position);
-  const auto end = begin + static_cast<size_t>(row.num_tokens);
+  const auto end = begin + static_cast<size_t>(num_final);
   cache_->commit(*pages, ids.subspan(begin, end - begin), end < ids.size() ? ids[end] : -1);
 }
 

@@ -29,11 +29,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/strong_id.h"
 #include "cache/sequence_cache.h"
 #include "engine/batch_plan.h"
 #include "engine/prompt_shares.h"
 #include "engine/request_queue.h"
+#include "engine/sequence_id.h"
 #include "engine/sequence_state.h"
 #include "engine/slot_pool.h"
 
@@ -63,6 +63,8 @@ class SequenceKeys {
   /// Whether a row can be planned for a sequence although between 1 and `most` tokens before it
   /// are not known yet: false where the draw depends on them, or where they end it for certain.
   virtual bool can_run_ahead(SequenceId id, int32_t most) const = 0;
+  /// Drafts worth making for a decoding sequence in a step of `num_rows` decoding rows.
+  virtual int32_t num_drafts(SequenceId id, int32_t num_rows) const = 0;
 };
 
 struct ScheduledRow {
@@ -70,7 +72,10 @@ struct ScheduledRow {
   RequestSlot slot;
   RowKind kind = RowKind::kDecode;
   int32_t first_position = 0;
-  int32_t num_tokens = 0;
+  int32_t num_tokens = 0;         // drafts included
+  int32_t num_drafts = 0;         // last tokens of a verify row
+  int32_t draft_begin = 0;        // see BatchRow; filled by commit()
+  int32_t draft_hole = -1;        // the same
   int32_t follows = -1;           // row of the step in flight that draws the first token; -1: known
   bool begins = false;            // first row since the sequence got its slot: resets the slot
   bool completes_prompt = false;  // last part of a prompt
@@ -122,8 +127,9 @@ class Scheduler {
   void take_cache_work(CacheWork& work);
   /// The executor has done the step of this commit, whose plan held the cache's work. In order.
   void finish_step(cache::CacheTicket step, const BatchPlan& plan);
-  /// The tokens of a committed row are final; its sequence's key holds them, and the next if known.
-  void settle(const ScheduledRow& row);
+  /// The first `num_final` tokens of a committed row are final, the others were refused drafts; its
+  /// sequence's key holds them, and the next if known.
+  void settle(const ScheduledRow& row, int32_t num_final);
   /// A row of a decoding sequence gave `num_tokens` more tokens.
   void accept(SequenceId id, int32_t num_tokens);
   /// Forgets a sequence and frees its slot.
@@ -160,6 +166,12 @@ class Scheduler {
   int32_t pages_of_decoding() const;
   bool decodes() const;
   int32_t fitting_tokens(const Prefilling& prefilling, int32_t num_tokens, Room& room) const;
+  int32_t fitting_drafts(const ScheduledRow& row, int32_t num_drafts, Room& left) const;
+  void add_drafts(std::vector<ScheduledRow>& rows,
+                  int32_t num_prefilling,
+                  int32_t& budget,
+                  Room& left) const;
+  bool reserve(ScheduledRow& row);
   void take_copy(RequestSlot slot, std::vector<cache::ResumeCopy>* target);
   bool runs_short() const;
   SequenceId victim() const;

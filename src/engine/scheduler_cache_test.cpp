@@ -256,19 +256,22 @@ TEST(SchedulerCacheTest, TheNextTurnWaitsForTheCaptureOfTheLast) {
 }
 
 struct LifeFigures {
+  int64_t drafts = 0;
   int64_t cached = 0;
   int64_t preempted = 0;
   int64_t ahead = 0;
   int64_t thrown_away = 0;
 };
 
-void run_random_life(uint32_t seed, int num_steps, bool overlap, LifeFigures& figures) {
+void run_random_life(
+    uint32_t seed, int num_steps, bool overlap, LifeFigures& figures, int32_t most_drafts = 0) {
   std::mt19937 random(seed);
   const auto below = [&](size_t bound) {
     return static_cast<int32_t>(random() % static_cast<uint32_t>(bound));
   };
   cache::WorkloadOptions options = cache::small_size(9 + below(8), 8 + below(6));
   options.cache.request_slots = 1 + below(6);
+  options.cache.verified_tokens = most_drafts + 1;
   const int32_t slots = options.cache.request_slots;
   CacheLife life(options,
                  {.num_slots = slots,
@@ -278,6 +281,7 @@ void run_random_life(uint32_t seed, int num_steps, bool overlap, LifeFigures& fi
   if (below(4) == 0) {
     life.hold_back_odd_ids();
   }
+  life.use_drafts(most_drafts);
   int64_t next = 0;
   for (int step = 0; step < num_steps; ++step) {
     for (int i = below(3); i > 0 && life.scheduler().num_waiting() < 6; --i) {
@@ -312,6 +316,7 @@ void run_random_life(uint32_t seed, int num_steps, bool overlap, LifeFigures& fi
   figures.cached += life.num_cached();
   figures.preempted += life.scheduler().num_preemptions();
   figures.ahead += life.num_ahead();
+  figures.drafts += life.num_drafts();
   figures.thrown_away += life.num_thrown_away();
 }
 
@@ -323,6 +328,18 @@ TEST(SchedulerCacheTest, RandomLivesReadWhatAColdRunWouldHave) {
   EXPECT_GT(figures.cached, 20'000 / kTestShare);
   EXPECT_GT(figures.preempted, kTestShare == 1 ? 100 : -1);  // too rare for a share
   EXPECT_EQ(figures.ahead, 0);
+}
+
+TEST(SchedulerCacheTest, RandomLivesWithDraftsReadWhatAColdRunWouldHave) {
+  LifeFigures figures;
+  for (uint32_t seed = 1000; seed < 1000 + 200 / kTestShare; ++seed) {
+    for (const int32_t most_drafts : {1, 3, 8}) {
+      ASSERT_NO_FATAL_FAILURE(run_random_life(seed, 100, /*overlap=*/false, figures, most_drafts));
+    }
+  }
+  EXPECT_GT(figures.cached, 20'000 / kTestShare);
+  EXPECT_GT(figures.preempted, 100 / kTestShare);
+  EXPECT_GT(figures.drafts, 20'000 / kTestShare);
 }
 
 TEST(SchedulerCacheTest, RandomOverlappedLivesReadWhatAColdRunWouldHave) {

@@ -123,7 +123,7 @@ bool Scheduler::is_full() const {
   plan(scratch_);
   int32_t num_tokens = 0;
   for (const ScheduledRow& row : scratch_) {
-    num_tokens += row.num_tokens;
+    num_tokens += row.num_tokens - row.num_drafts;  // drafts make way
   }
   return num_tokens >= config_.max_step_tokens;
 }

@@ -18,6 +18,7 @@ class NoKeys final : public SequenceKeys {
  public:
   cache::SequenceKey key(SequenceId) const override { return {}; }
   bool can_run_ahead(SequenceId, int32_t) const override { return true; }
+  int32_t num_drafts(SequenceId, int32_t) const override { return 0; }
 };
 const NoKeys kNoKeys;
 
@@ -380,6 +381,53 @@ TEST(SchedulerTest, EqualsTheNaiveModelUnderRandomLife) {
   for (uint32_t seed = 0; seed < 100; ++seed) {
     ASSERT_NO_FATAL_FAILURE(run_random_life(seed, 150));
   }
+}
+
+/// Wants the same number of drafts for every sequence.
+class WantedDrafts final : public SequenceKeys {
+ public:
+  explicit WantedDrafts(int32_t wanted) : wanted_(wanted) {}
+  cache::SequenceKey key(SequenceId) const override { return {}; }
+  bool can_run_ahead(SequenceId, int32_t) const override { return false; }
+  int32_t num_drafts(SequenceId, int32_t) const override { return wanted_; }
+
+ private:
+  int32_t wanted_;
+};
+
+TEST(SchedulerTest, DraftsTakeWhatDecodingAndHalfOfWhatPromptsLeave) {
+  const WantedDrafts drafts(3);
+  Scheduler scheduler(
+      {.num_slots = 4, .max_step_tokens = 12, .max_prefill_chunk = 512}, drafts, nullptr);
+  for (int32_t i = 0; i < 3; ++i) {
+    scheduler.enqueue(SequenceId(i), 2);
+  }
+  EXPECT_EQ(run_step(scheduler).size(), 3U);
+  for (int32_t i = 0; i < 3; ++i) {
+    scheduler.accept(SequenceId(i), 1);
+  }
+  // Alone: 3 tokens, and 9 drafts, as many as are wanted.
+  std::vector<ScheduledRow> rows = run_step(scheduler);
+  ASSERT_EQ(rows.size(), 3U);
+  for (const ScheduledRow& row : rows) {
+    EXPECT_EQ(row.kind, RowKind::kVerify);
+    EXPECT_EQ(row.num_drafts, 3);
+    EXPECT_EQ(row.num_tokens, 4);
+    EXPECT_EQ(row.first_position, 2);
+  }
+  for (int32_t i = 0; i < 3; ++i) {
+    scheduler.accept(SequenceId(i), i + 1);
+  }
+  // Beside a long prompt: of the 9 tokens left, drafts get 4, the prompt 5. It is admitted although
+  // drafts could fill the step.
+  scheduler.enqueue(SequenceId(3), 1000);
+  rows = run_step(scheduler);
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_EQ(rows[0].num_drafts, 3);
+  EXPECT_EQ(rows[1].num_drafts, 1);
+  EXPECT_EQ(rows[1].first_position, 4);
+  EXPECT_EQ(rows[2].kind, RowKind::kDecode);
+  EXPECT_EQ(rows[3].num_tokens, 5);
 }
 
 }  // namespace

@@ -126,7 +126,12 @@ RowResult ScriptedExecutor::run_row(const BatchRow& row,
     mask_.resize(static_cast<size_t>((options_.capacity.vocab_size + 31) / 32));
     masks(sampling.bitmask_row, mask_);
   }
-  emit(sequence, sampling, accepted_.limit(row, sampling), result);
+  int32_t limit = accepted_.limit(row, sampling);
+  if (options_.capacity.max_drafts > 0) {
+    limit = std::min(limit, row.num_drafts + 1);
+  }
+  result.num_drafted = row.num_drafts;
+  emit(sequence, sampling, limit, result);
   return result;
 }
 

@@ -35,10 +35,10 @@ enum class ScriptEnd : uint8_t {
 };
 
 /// What one sequence emits. A step's tokens come together, as accepted drafts do; they are cut at
-/// SamplingRow::accept_limit. A forced token is emitted in place of the script, which then goes on
-/// behind its own next occurrence of that token, if it has one. While the next scripted token is
-/// forbidden, `filler_id` comes instead; while a mask forbids it, the lowest id that the mask
-/// allows.
+/// SamplingRow::accept_limit and, where the capacity has drafts, at what the row could give. A
+/// forced token is emitted in place of the script, which then goes on behind its own next
+/// occurrence of that token, if it has one. While the next scripted token is forbidden, `filler_id`
+/// comes instead; while a mask forbids it, the lowest id that the mask allows.
 struct Script {
   std::vector<std::vector<int32_t>> steps;  // none empty
   ScriptEnd end = ScriptEnd::kStop;

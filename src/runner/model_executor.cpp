@@ -1,41 +1,18 @@
 #include "runner/model_executor.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "kernels/sampling/sampling.h"
 
 namespace baleen::runner {
 namespace {
 
 bool wants_prompt_scores(const engine::BatchRow& row) {
   return row.input_logprobs_from >= 0;
-}
-
-bool has_penalties(const engine::SamplingRow& sampling) {
-  return sampling.frequency_penalty != 0.0F || sampling.presence_penalty != 0.0F ||
-         sampling.repetition_penalty != 1.0F;
-}
-
-kernels::SamplingParams sampling_params(const engine::SamplingRow& row, int64_t position) {
-  kernels::SamplingParams params;
-  params.temperature = row.temperature;
-  params.top_k = row.top_k;
-  params.top_p = row.top_p;
-  params.min_p = row.min_p;
-  params.frequency_penalty = row.frequency_penalty;
-  params.presence_penalty = row.presence_penalty;
-  params.repetition_penalty = row.repetition_penalty;
-  params.seed = row.seed;
-  params.sample_index = row.sample_index;
-  params.position = position;
-  params.logit_bias = row.logit_bias;
-  params.forbidden_ids = row.forbidden_ids;
-  params.forced_id = row.forced_id;
-  params.want_logprob = row.want_logprobs;
-  params.top_logprobs = row.want_logprobs ? row.top_logprobs : 0;
-  return params;
 }
 
 }  // namespace
@@ -48,18 +25,21 @@ void RunnerConfig::validate() const {
     throw ConfigError("max_step_tokens must be at least num_slots (" + std::to_string(num_slots) +
                       "), is " + std::to_string(max_step_tokens));
   }
+  drafts.validate();
 }
 
 ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std::string model_name)
-    : model_(std::move(model)), config_(config), model_name_(std::move(model_name)) {
-  config_.validate();
+    : model_(std::move(model)),
+      config_((config.validate(), config)),
+      model_name_(std::move(model_name)),
+      drafter_(model_, config_.drafts) {
   if (config_.cache_bytes > 0) {
     const cache::CacheShape shape = cache::cache_shape(model_.config(), model_.cache_formats());
     cache_sizes_ = cache::fit_cache(shape,
                                     config_.cache_bytes,
                                     {.max_running_requests = config_.num_slots,
                                      .chunk_tokens = config_.max_step_tokens,
-                                     .drafts = false});
+                                     .drafts = config_.drafts.max_drafts > 0});
     pools_.emplace(model_.make_pools(cache_sizes_, config_.paint_pages));
     mover_.emplace(*pools_);
     if (config_.paint_pages) {
@@ -82,6 +62,8 @@ engine::ExecutorCapacity ModelExecutor::capacity() const {
   out.max_context = model_.max_context();
   out.max_step_tokens = config_.max_step_tokens;
   out.vocab_size = model_.config().vocab_size;
+  out.max_accepted = config_.drafts.max_drafts + 1;
+  out.max_drafts = config_.drafts.max_drafts;
   if (pools_) {
     cache::SequenceCacheOptions& options = out.cache.emplace();
     options.geometry = cache::cache_geometry(pools_->shape());
@@ -92,6 +74,7 @@ engine::ExecutorCapacity ModelExecutor::capacity() const {
     options.rings.c4_rows = static_cast<int32_t>(cache_sizes_.c4_ring_rows);
     options.rings.c128_rows = static_cast<int32_t>(cache_sizes_.c128_ring_rows);
     options.request_slots = config_.num_slots;
+    options.verified_tokens = config_.drafts.max_drafts + 1;
   }
   return out;
 }
@@ -100,6 +83,10 @@ engine::ExecutorInfo ModelExecutor::info() const {
   engine::ExecutorInfo out;
   out.model_name = model_name_;
   out.numerics = model_.numerics_name();
+  if (const double length = config_.drafts.simulate_accept_length; length > 0.0) {
+    out.numerics += ", SIMULATED ACCEPTANCE of " + std::to_string(length) +
+                    " tokens per step: answers are wrong";
+  }
   out.weight_bytes = model_.weight_bytes();
   out.state_bytes_per_token = static_cast<int64_t>(model_.state_bytes_per_token());
   return out;
@@ -107,14 +94,14 @@ engine::ExecutorInfo ModelExecutor::info() const {
 
 int64_t ModelExecutor::state_bytes() const {
   int64_t total = 0;
-  for (const Slot& slot : slots_) {
+  for (const ExecutorSlot& slot : slots_) {
     total += slot.sequence.empty() ? 0 : slot.sequence[0].bytes();
   }
   return total;
 }
 
 void ModelExecutor::reset(const engine::SlotReset& reset) {
-  Slot& slot = slot_of(reset.slot);
+  ExecutorSlot& slot = slot_of(reset.slot);
   slot.pages.slot = reset.slot;
   if (slot.sequence.empty()) {
     slot.sequence.push_back(pools_ ? model_.new_sequence(*pools_, slot.pages)
@@ -133,6 +120,26 @@ void ModelExecutor::reset(const engine::SlotReset& reset) {
     }
   }
   slot.last_logits.clear();
+  slot.drafts = reset.drafts && config_.drafts.max_drafts > 0;
+  slot.draft_logits.clear();
+  slot.chain.clear();
+  slot.simulated_debt = 0.0;
+}
+
+void ModelExecutor::resume(const cache::ResumeCopy& copy) {
+  mover_->resume(copy);
+  ExecutorSlot& slot = slot_of(copy.slot);
+  if (copy.recompute_draft_row && slot.drafts) {
+    slot.sequence.at(0).begin_at(copy.position, mover_->streams(copy.source));
+  }
+}
+
+/// The streams of the last position before a resume point, where the draft layer may want them.
+void ModelExecutor::keep_streams(const cache::CaptureJob& job) {
+  const ExecutorSlot& slot = slot_of(job.slot);
+  if (job.with_streams && slot.drafts) {
+    slot.sequence.at(0).copy_streams(job.position - 1, mover_->streams(job.target));
+  }
 }
 
 void ModelExecutor::change_page(const cache::PageChange& change) {
@@ -157,6 +164,7 @@ void ModelExecutor::capture(const cache::CaptureJob& job) {
                                    sequence.copy_ring_row(/*index=*/true, layer, position, row);
                                  }};
   mover_->capture(job, &pass);
+  keep_streams(job);
 }
 
 void ModelExecutor::run_model(const engine::BatchPlan& plan) {
@@ -165,22 +173,36 @@ void ModelExecutor::run_model(const engine::BatchPlan& plan) {
     ids_.push_back(accepted_.resolve(id));
   }
   inputs_.clear();
+  verified_ids_.clear();
+  verified_ids_.reserve(plan.rows.size() * (kMostDrafts + 1));  // inputs point into it
   for (const engine::BatchRow& row : plan.rows) {
-    Slot& slot = slot_of(row.slot);
+    ExecutorSlot& slot = slot_of(row.slot);
     BALEEN_CHECK(
         !slot.sequence.empty() && slot.sequence[0].num_tokens() == row.first_position.value(),
         "row at {} of a slot with {} tokens",
         row.first_position.value(),
         slot.sequence.empty() ? -1 : slot.sequence[0].num_tokens());
-    BALEEN_CHECK(row.kind != engine::RowKind::kVerify, "drafts are not built yet");
     model::RowInput& input = inputs_.emplace_back();
     input.sequence = slot.sequence.data();
     input.first_position = row.first_position.value();
-    input.ids = std::span<const int32_t>(ids_).subspan(static_cast<size_t>(row.ids_offset),
-                                                       static_cast<size_t>(row.num_tokens));
+    input.ids = std::span<const int32_t>(ids_).subspan(
+        static_cast<size_t>(row.ids_offset), static_cast<size_t>(row.num_tokens - row.num_drafts));
     input.logits = wants_prompt_scores(row)  ? model::LogitsWanted::kAll
                    : row.sampling_index >= 0 ? model::LogitsWanted::kLast
                                              : model::LogitsWanted::kNone;
+    input.next_id = row.next_id;
+    // Of a prompt all tokens stand; which of the others do is known after the draw.
+    input.mtp = !slot.drafts                            ? model::MtpRows::kNone
+                : row.kind == engine::RowKind::kPrefill ? model::MtpRows::kComplete
+                                                        : model::MtpRows::kKeepStreams;
+    if (row.kind == engine::RowKind::kVerify) {
+      const std::vector<int32_t>& drafts = slot.chain.ids;
+      const size_t begin = verified_ids_.size();
+      verified_ids_.push_back(input.ids[0]);
+      verified_ids_.insert(verified_ids_.end(), drafts.begin(), drafts.end());
+      input.ids = std::span<const int32_t>(verified_ids_).subspan(begin, drafts.size() + 1);
+      input.logits = model::LogitsWanted::kAll;
+    }
   }
   model_.forward(inputs_, output_);
   if (model_.forward_config().compute == model::ComputeType::kFloat64) {
@@ -192,7 +214,7 @@ void ModelExecutor::score_prompt(const engine::BatchRow& row,
                                  const engine::BatchPlan& plan,
                                  const model::LogitsSpan& span,
                                  engine::RowResult& result) {
-  Slot& slot = slot_of(row.slot);
+  ExecutorSlot& slot = slot_of(row.slot);
   const int32_t first = row.first_position.value();
   for (int32_t p = std::max({1, row.input_logprobs_from, first}); p < first + row.num_tokens; ++p) {
     const int32_t id = plan.ids[static_cast<size_t>(row.ids_offset + p - first)];
@@ -206,37 +228,32 @@ void ModelExecutor::score_prompt(const engine::BatchRow& row,
 
 void ModelExecutor::draw(const engine::BatchRow& row,
                          const engine::SamplingRow& sampling,
-                         std::span<const float> logits,
+                         const model::LogitsSpan& span,
                          const engine::MaskProvider& masks,
                          engine::RowResult& result) {
-  Slot& slot = slot_of(row.slot);
-  kernels::SamplingParams params =
-      sampling_params(sampling, int64_t{row.first_position.value()} + row.num_tokens);
+  ExecutorSlot& slot = slot_of(row.slot);
+  static const DraftChain kNoDrafts;
+  const bool verifies = row.kind == engine::RowKind::kVerify;
+  const DraftChain& chain = verifies ? slot.chain : kNoDrafts;
+  // A verify row has logits behind each of its tokens, any other behind its last.
+  const int64_t begin = span.begin + span.count - 1 - static_cast<int64_t>(chain.ids.size());
+  ChainLogits target;
+  target.row = [&](int32_t index) { return output_.row(begin + index); };
+  target.first_position = int64_t{row.first_position.value()} + row.num_tokens - row.num_drafts;
   if (sampling.bitmask_row >= 0) {
-    mask_bits_.assign((logits.size() + 31) / 32, 0);
+    BALEEN_CHECK(!verifies, "a row with a mask draws one token");
+    mask_bits_.assign((static_cast<size_t>(output_.vocab_size) + 31) / 32, 0);
     masks(sampling.bitmask_row, mask_bits_);
-    params.allowed_bits = mask_bits_;
+    target.allowed_bits = mask_bits_;
   }
-  if (slot.counts.empty() && has_penalties(sampling)) {
-    slot.counts.assign(logits.size(), 0);
+  if (verifies) {
+    target.simulated_drafts = drafter_.simulated_drafts(slot);
+    result.num_drafted = static_cast<int32_t>(chain.ids.size());
   }
-  top_.clear();
-  const kernels::SampledToken token =
-      kernels::sample_token(logits, params, slot.counts, workspace_, &top_);
-  if (token.status != kernels::SamplingStatus::kDrawn) {
-    result.nan_logits = true;
-    return;
-  }
-  if (!slot.counts.empty()) {
-    ++slot.counts[static_cast<size_t>(token.id)];
-  }
-  result.ids.push_back(token.id);
-  if (sampling.want_logprobs) {
-    result.logprobs.push_back(token.logprob);
-    auto& list = result.top_logprobs.emplace_back();
-    for (const kernels::ScoredToken& scored : top_) {
-      list.push_back({scored.id, scored.logprob});
-    }
+  drafter_.sampler().accept(target, sampling, chain, slot.counts, result);
+  if (verifies && !result.ids.empty()) {
+    slot.sequence[0].rollback(int64_t{row.first_position.value()} +
+                              static_cast<int64_t>(result.ids.size()));
   }
 }
 
@@ -245,6 +262,7 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
   BALEEN_CHECK(!in_flight_, "step {} is unfinished", result_.step);
   for (const cache::CaptureJob& job : plan.end_captures) {
     mover_->capture(job, nullptr);
+    keep_streams(job);
   }
   for (const cache::PageChange& change : plan.pages) {
     change_page(change);
@@ -253,8 +271,14 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
     reset(slot_reset);
   }
   for (const cache::ResumeCopy& copy : plan.copies) {
-    mover_->resume(copy);
+    resume(copy);
   }
+  for (const engine::BatchRow& row : plan.rows) {
+    if (ExecutorSlot& slot = slot_of(row.slot); slot.drafts) {
+      slot.sequence.at(0).hide_draft_rows(row.draft_begin, row.draft_hole);
+    }
+  }
+  drafter_.propose(plan, slots_);
   run_model(plan);
   for (const cache::CaptureJob& job : plan.captures) {
     capture(job);
@@ -271,11 +295,12 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
     if (row.sampling_index >= 0) {
       draw(row,
            plan.sampling[static_cast<size_t>(row.sampling_index)],
-           output_.row(span.begin + span.count - 1),
+           span,
            masks,
            result_.rows[i]);
     }
   }
+  drafter_.follow(plan, result_.rows, slots_);
   accepted_.keep(result_);
   in_flight_ = true;
   ticket_ = engine::Ticket(ticket_.value() + 1);

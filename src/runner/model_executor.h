@@ -18,8 +18,9 @@
 #include "cache/sequence_pages.h"
 #include "engine/accepted_tokens.h"
 #include "engine/executor.h"
-#include "kernels/sampling/sampling.h"
 #include "model/forward.h"
+#include "runner/drafter.h"
+#include "runner/executor_slot.h"
 
 namespace baleen::runner {
 
@@ -28,6 +29,7 @@ struct RunnerConfig {
   int32_t max_step_tokens = 2048;  // tokens of one forward
   int64_t cache_bytes = 0;         // of the shared cache; 0: none
   bool paint_pages = false;        // NaN in freed pages, for tests
+  DraftOptions drafts = {};
 
   /// Throws ConfigError naming the field.
   void validate() const;
@@ -35,9 +37,12 @@ struct RunnerConfig {
 
 class ModelExecutor final : public engine::Executor {
  public:
-  /// Tokens are drawn from float32 logits; those of a model in double are rounded to it. Throws
-  /// ConfigError when the config is out of range.
+  /// Tokens are drawn from float32 logits; those of a model in double are rounded to it. With
+  /// drafts the model has its MTP block and can take back as many tokens. Throws ConfigError when
+  /// the config is out of range.
   ModelExecutor(model::Model model, const RunnerConfig& config, std::string model_name);
+  ModelExecutor(const ModelExecutor&) = delete;
+  ModelExecutor& operator=(const ModelExecutor&) = delete;
 
   engine::ExecutorCapacity capacity() const override;
   engine::ExecutorInfo info() const override;
@@ -50,17 +55,12 @@ class ModelExecutor final : public engine::Executor {
   int64_t state_bytes() const;
 
  private:
-  struct Slot {
-    cache::SequencePages pages;
-    std::vector<model::Sequence> sequence;  // none before the first use, then one
-    std::vector<int32_t> counts;            // by token id; empty: no penalties are asked for
-    std::vector<float> last_logits;         // of the last prompt token run, for input log-probs
-  };
-
-  Slot& slot_of(RequestSlot slot) { return slots_.at(static_cast<size_t>(slot.value())); }
+  ExecutorSlot& slot_of(RequestSlot slot) { return slots_.at(static_cast<size_t>(slot.value())); }
   void reset(const engine::SlotReset& reset);
   void change_page(const cache::PageChange& change);
+  void resume(const cache::ResumeCopy& copy);
   void capture(const cache::CaptureJob& job);
+  void keep_streams(const cache::CaptureJob& job);
   void run_model(const engine::BatchPlan& plan);
   void score_prompt(const engine::BatchRow& row,
                     const engine::BatchPlan& plan,
@@ -68,7 +68,7 @@ class ModelExecutor final : public engine::Executor {
                     engine::RowResult& result);
   void draw(const engine::BatchRow& row,
             const engine::SamplingRow& sampling,
-            std::span<const float> logits,
+            const model::LogitsSpan& span,
             const engine::MaskProvider& masks,
             engine::RowResult& result);
 
@@ -79,11 +79,11 @@ class ModelExecutor final : public engine::Executor {
   std::optional<cache::PoolMemory> pools_;
   std::optional<cache::PageMover> mover_;  // of pools_
   std::optional<cache::PaintOnFree> painter_;
-  std::vector<Slot> slots_;  // never moved: the sequences point at their pages
+  Drafter drafter_;                  // of model_
+  std::vector<ExecutorSlot> slots_;  // never moved: the sequences point at their pages
   std::vector<model::RowInput> inputs_;
+  std::vector<int32_t> verified_ids_;  // of the verify rows, one row after another
   model::ForwardOutput output_;
-  kernels::SamplingWorkspace workspace_;
-  std::vector<kernels::ScoredToken> top_;
   std::vector<uint32_t> mask_bits_;
   engine::StepResult result_;
   engine::AcceptedTokens accepted_;

@@ -1,0 +1,139 @@
+#include "runner/drafter.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace baleen::runner {
+namespace {
+
+void run_draft_rows(model::Model& model,
+                    std::span<const model::DraftInput> inputs,
+                    model::ForwardOutput& output) {
+  model.draft(inputs, output);
+  if (!output.mtp_logits_f64.empty()) {
+    output.mtp_logits.assign(output.mtp_logits_f64.begin(), output.mtp_logits_f64.end());
+  }
+}
+
+std::span<const float> draft_row(const model::ForwardOutput& output, size_t index) {
+  const auto vocab = static_cast<size_t>(output.vocab_size);
+  return std::span<const float>(output.mtp_logits).subspan(index * vocab, vocab);
+}
+
+}  // namespace
+
+void DraftOptions::validate() const {
+  if (max_drafts < 0 || max_drafts > kMostDrafts) {
+    throw ConfigError("max_drafts must be in 0 .. " + std::to_string(kMostDrafts) + ", is " +
+                      std::to_string(max_drafts));
+  }
+  if (simulate_accept_length != 0.0 &&
+      !(simulate_accept_length >= 1.0 && simulate_accept_length <= max_drafts + 1.0)) {
+    throw ConfigError("simulate_accept_length must be in 1 .. max_drafts + 1 = " +
+                      std::to_string(max_drafts + 1) + ", is " +
+                      std::to_string(simulate_accept_length));
+  }
+}
+
+Drafter::Drafter(model::Model& model, DraftOptions options)
+    : model_(model),
+      options_((options.validate(), std::move(options))),
+      sampler_(options_.sampling) {
+  const model::ForwardConfig& forward = model.forward_config();
+  if (options_.max_drafts > 0 &&
+      (!forward.with_mtp || forward.max_rollback < options_.max_drafts)) {
+    throw ConfigError("max_drafts = " + std::to_string(options_.max_drafts) +
+                      ": the model must be opened with its MTP block and max_rollback >= "
+                      "max_drafts; max_rollback is " +
+                      std::to_string(forward.max_rollback));
+  }
+}
+
+bool Drafter::extend_chain(const Guess& guess,
+                           const engine::BatchPlan& plan,
+                           std::span<const float> logits) {
+  ExecutorSlot& slot = *guess.slot;
+  const engine::BatchRow& row = *guess.row;
+  const int64_t first = int64_t{row.first_position.value()} + 1;
+  const auto& sampling = plan.sampling[static_cast<size_t>(row.sampling_index)];
+  if (!sampler_.propose(sampling, first, logits, slot.counts, slot.chain)) {
+    return false;
+  }
+  if (options_.replace) {
+    int32_t& id = slot.chain.ids.back();
+    id = options_.replace(row.slot, first + static_cast<int64_t>(slot.chain.ids.size()) - 1, id);
+  }
+  return true;
+}
+
+void Drafter::propose(const engine::BatchPlan& plan, std::span<ExecutorSlot> slots) {
+  guesses_.clear();
+  for (const engine::BatchRow& row : plan.rows) {
+    if (row.kind != engine::RowKind::kVerify) {
+      continue;
+    }
+    ExecutorSlot& slot = slots[static_cast<size_t>(row.slot.value())];
+    slot.chain.clear();
+    const int32_t limit = plan.sampling[static_cast<size_t>(row.sampling_index)].accept_limit - 1;
+    const Guess guess{&row, &slot, std::min(row.num_drafts, limit)};
+    if (guess.most > 0 && !slot.draft_logits.empty() &&
+        extend_chain(guess, plan, slot.draft_logits)) {
+      guesses_.push_back(guess);
+    }
+  }
+  const std::vector<Guess> begun = guesses_;
+  for (int32_t length = 1; !guesses_.empty(); ++length) {
+    std::erase_if(guesses_, [&](const Guess& guess) { return guess.most == length; });
+    inputs_.clear();
+    for (const Guess& guess : guesses_) {
+      inputs_.push_back({.sequence = guess.slot->sequence.data(),
+                         .next_ids = std::span(guess.slot->chain.ids).last(1),
+                         .chained = true});
+    }
+    run_draft_rows(model_, inputs_, output_);
+    size_t index = 0;
+    std::erase_if(guesses_, [&](const Guess& guess) {
+      return !extend_chain(guess, plan, draft_row(output_, index++));
+    });
+  }
+  for (const Guess& guess : begun) {
+    guess.slot->sequence[0].drop_draft_chain();
+  }
+}
+
+void Drafter::follow(const engine::BatchPlan& plan,
+                     std::span<const engine::RowResult> results,
+                     std::span<ExecutorSlot> slots) {
+  inputs_.clear();
+  std::vector<ExecutorSlot*> followed;
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    ExecutorSlot& slot = slots[static_cast<size_t>(plan.rows[i].slot.value())];
+    if (slot.drafts && !results[i].ids.empty()) {
+      inputs_.push_back({.sequence = slot.sequence.data(), .next_ids = results[i].ids});
+      followed.push_back(&slot);
+    }
+  }
+  run_draft_rows(model_, inputs_, output_);
+  for (size_t i = 0; i < followed.size(); ++i) {
+    const std::span<const float> logits = draft_row(output_, i);
+    followed[i]->draft_logits.assign(logits.begin(), logits.end());
+  }
+}
+
+int32_t Drafter::simulated_drafts(ExecutorSlot& slot) const {
+  if (options_.simulate_accept_length == 0.0) {
+    return -1;
+  }
+  slot.simulated_debt += options_.simulate_accept_length - 1.0;
+  const auto drafts = std::min(static_cast<int32_t>(slot.simulated_debt),
+                               static_cast<int32_t>(slot.chain.ids.size()));
+  // What a short chain could not give is not owed for ever.
+  slot.simulated_debt = std::min(slot.simulated_debt - drafts, 1.0 * kMostDrafts);
+  return drafts;
+}
+
+}  // namespace baleen::runner

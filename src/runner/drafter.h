@@ -1,0 +1,75 @@
+#pragma once
+// Guesses tokens with the model's draft layer (MTP). At the start of a step it makes the chains
+// that the step verifies; at its end it runs the draft rows of the tokens that stood, which gives
+// the first guess of the next chain. Owned by the executor, used on its thread.
+//
+//   Drafter drafter(model, options);
+//   drafter.propose(plan, slots);            // slot.chain of every verify row
+//   ... the model runs chains, ChainSampler::accept decides ...
+//   drafter.follow(plan, results, slots);
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/batch_plan.h"
+#include "model/forward.h"
+#include "runner/chain_sampler.h"
+#include "runner/executor_slot.h"
+
+namespace baleen::runner {
+
+inline constexpr int32_t kMostDrafts = 8;  // drafts of one step
+
+struct DraftOptions {
+  int32_t max_drafts = 0;  // 0 .. kMostDrafts; 0: no drafts
+  DraftSampling sampling = DraftSampling::kCoupled;
+  /// For benchmarks alone: so many tokens stand per verify step on average, whatever the model
+  /// says; texts are then wrong. 0: off; else 1 .. max_drafts + 1.
+  double simulate_accept_length = 0.0;
+  /// For tests: the draft for the token at `position`, given the layer's own. Empty: its own.
+  std::function<int32_t(RequestSlot slot, int64_t position, int32_t own)> replace = {};
+
+  /// Throws ConfigError naming the option.
+  void validate() const;
+};
+
+class Drafter {
+ public:
+  /// `model` outlives the drafter and must have been opened with its MTP block and with
+  /// max_rollback >= max_drafts; throws ConfigError if not.
+  Drafter(model::Model& model, DraftOptions options);
+
+  const DraftOptions& options() const { return options_; }
+  ChainSampler& sampler() { return sampler_; }
+
+  /// Fills the chains of the plan's verify rows: at most num_drafts, and no draft that the accept
+  /// limit would cut. Leaves the sequences as they were.
+  void propose(const engine::BatchPlan& plan, std::span<ExecutorSlot> slots);
+  /// Runs the draft rows of all tokens that came out of the step.
+  void follow(const engine::BatchPlan& plan,
+              std::span<const engine::RowResult> results,
+              std::span<ExecutorSlot> slots);
+  /// Drafts of this row that stand by simulation; -1: the model decides.
+  int32_t simulated_drafts(ExecutorSlot& slot) const;
+
+ private:
+  struct Guess {
+    const engine::BatchRow* row = nullptr;
+    ExecutorSlot* slot = nullptr;
+    int32_t most = 0;
+  };
+  bool extend_chain(const Guess& guess,
+                    const engine::BatchPlan& plan,
+                    std::span<const float> logits);
+
+  model::Model& model_;
+  DraftOptions options_;
+  ChainSampler sampler_;
+  std::vector<Guess> guesses_;
+  std::vector<model::DraftInput> inputs_;
+  model::ForwardOutput output_;
+};
+
+}  // namespace baleen::runner

@@ -1,0 +1,26 @@
+#pragma once
+// What the executor keeps for a request slot between steps. Plain state of ModelExecutor and its
+// Drafter.
+
+#include <cstdint>
+#include <vector>
+
+#include "cache/sequence_pages.h"
+#include "model/forward.h"
+#include "runner/chain_sampler.h"
+
+namespace baleen::runner {
+
+struct ExecutorSlot {
+  cache::SequencePages pages;
+  std::vector<model::Sequence> sequence;  // none before the first use, then one
+  std::vector<int32_t> counts;            // by token id; empty: no penalties are asked for
+  std::vector<float> last_logits;         // of the last prompt token run, for input log-probs
+
+  bool drafts = false;              // the draft layer runs for the sequence
+  std::vector<float> draft_logits;  // of the token behind the last one drawn; empty: none
+  DraftChain chain;                 // what this step verifies
+  double simulated_debt = 0.0;      // drafts that simulated acceptance still owes, below 1
+};
+
+}  // namespace baleen::runner
