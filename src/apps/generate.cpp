@@ -115,6 +115,14 @@ void report(const engine::FinishInfo& finish,
              reason,
              1e3 * seconds(first - begin),
              decode > 0 ? num_more / decode : 0.0);
+  if (const engine::DraftCounts& drafts = finish.drafts; drafts.verify_steps > 0) {
+    fmt::print(stderr,
+               "{} verify steps gave {:.2f} tokens each, {:.0f} % of the drafts stood\n",
+               drafts.verify_steps,
+               static_cast<double>(drafts.accepted + drafts.verify_steps) /
+                   static_cast<double>(drafts.verify_steps),
+               100.0 * static_cast<double>(drafts.accepted) / static_cast<double>(drafts.drafted));
+  }
 }
 
 void generate(GenerateOptions options) {

@@ -36,6 +36,7 @@ void add_load_flags(CLI::App& command, OpenModelOptions& options) {
       ->check(CLI::IsMember({"v4", "v4-0731", "v4.1"}));
   command.add_option("--threads", options.num_threads, "CPU threads of one operator")
       ->check(CLI::Range(1, 1024));
+  options.speculation.add(command);
 }
 
 void add_capacity_flags(CLI::App& command,
@@ -127,11 +128,15 @@ OpenedModel open_model(const OpenModelOptions& options) {
                                   parsed.config.vocab_size));
   }
 
+  const runner::DraftOptions drafts =
+      options.speculation.resolve(parsed.config, parsed.has_dspark_keys);
   Progress progress(out.name, "loaded", options.show_progress);
   model::ForwardConfig forward;
   forward.numerics = options.numerics;
   forward.max_context = options.max_context;
   forward.num_threads = options.num_threads;
+  forward.with_mtp = drafts.max_drafts > 0;
+  forward.max_rollback = drafts.max_drafts;
   forward.load_progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
   model::Model model = model::Model::load(folder, forward);
   progress.finish();
@@ -142,6 +147,7 @@ OpenedModel open_model(const OpenModelOptions& options) {
   runner.num_slots = options.max_running;
   runner.max_step_tokens = options.max_step_tokens;
   runner.cache_bytes = int64_t{options.cache_mib} << 20;
+  runner.drafts = drafts;
   out.executor = std::make_unique<runner::ModelExecutor>(std::move(model), runner, out.name);
   out.engine_config = engine::EngineConfig::for_tokenizer(*out.tokenizer);
   out.engine_config.end_token_ids.clear();
@@ -149,12 +155,24 @@ OpenedModel open_model(const OpenModelOptions& options) {
     out.engine_config.end_token_ids.push_back(static_cast<int32_t>(id));
   }
   apply_schedule(options, out.engine_config);
+  out.engine_config.adaptive_drafts = !options.speculation.fixed_depth;
   log::info("apps",
             "model={} chat_profile={} reason=\"{}\" load_s={:.2f}",
             out.name,
             out.chat_profile.name,
             out.chat_profile.reason,
             out.load_seconds);
+  log::info("apps",
+            "speculation drafts={} sampling={} depth={}",
+            drafts.max_drafts,
+            options.speculation.sampling,
+            options.speculation.fixed_depth ? "fixed" : "adaptive");
+  if (drafts.simulate_accept_length > 0.0) {
+    log::warn("apps",
+              "SIMULATED ACCEPTANCE of {} tokens per step: all answers are wrong; for benchmarks "
+              "only",
+              drafts.simulate_accept_length);
+  }
   return out;
 }
 

@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/chat_profile_choice.h"
+#include "apps/speculation_flags.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
 #include "text/tokenizer.h"
@@ -39,6 +40,7 @@ struct OpenModelOptions {
   bool no_overlap = false;            // take a step's result before the next is planned
   int32_t cache_mib = 256;            // of the shared prefix cache; 0: none
   int32_t num_threads = 1;            // of one operator
+  SpeculationFlags speculation;
   bool show_progress = true;
 };
 

@@ -151,6 +151,9 @@ GenerationFields read_generation_fields(FieldReader& fields) {
   read_sampling_fields(fields, "seed", out.request.sampling);
   read_stop_fields(fields, "min_tokens", out.request);
   read_streaming(fields, out);
+  if (const auto drafts = fields.integer("max_drafts", 0, kMaxInt32)) {
+    out.request.max_drafts = static_cast<int32_t>(*drafts);
+  }
 
   fields.ignore({"user", "metadata", "safety_identifier", "prompt_cache_key"});
   fields.only("store", false);
