@@ -28,6 +28,7 @@ namespace {
 struct BenchOptions {
   OpenModelOptions model;
   std::vector<int32_t> streams = {1, 4, 16};
+  std::string prompt;
   int32_t num_prompt_tokens = 32;
   int32_t num_new_tokens = 128;
   int32_t repeats = 5;
@@ -47,16 +48,19 @@ struct BenchRun {
   double start_s = 0.0;  // from the start of the process until the server has answered a request
   double file_mb = 0.0;
   double loaded_mb = 0.0;  // resident after loading
+  int32_t max_drafts = 0;
 };
 
 constexpr std::string_view kCsvHeader =
     "model,commit,date,numerics,threads,streams,prompt_tokens,new_tokens,repeats,first_token_ms,"
-    "stream_tok_per_s,total_tok_per_s,load_s,start_s,resident_mb,peak_mb";
+    "stream_tok_per_s,total_tok_per_s,load_s,start_s,resident_mb,peak_mb,prompt,drafts,"
+    "accept_length";
 
 BenchRow measure(engine::Engine& engine, StreamLoad load, int32_t repeats, uint64_t& round) {
   std::vector<double> first_token;
   std::vector<double> decode;
   std::vector<double> total;
+  std::vector<double> accepted;
   for (int32_t i = 0; i <= repeats; ++i) {
     load.round = round++;
     const StreamTiming timing = time_streams(engine, load);
@@ -66,8 +70,9 @@ BenchRow measure(engine::Engine& engine, StreamLoad load, int32_t repeats, uint6
     first_token.push_back(timing.first_token_s);
     decode.push_back(timing.decode_tokens_per_s);
     total.push_back(timing.total_tokens_per_s);
+    accepted.push_back(timing.accept_length);
   }
-  return {load.num_streams, {median(first_token), median(decode), median(total)}};
+  return {load.num_streams, {median(first_token), median(decode), median(total), median(accepted)}};
 }
 
 void write_csv(const CsvFile& csv,
@@ -76,24 +81,29 @@ void write_csv(const CsvFile& csv,
                const std::vector<BenchRow>& rows) {
   const std::time_t now = std::time(nullptr);
   for (const BenchRow& row : rows) {
-    csv.append(fmt::format(
-        "{},{},{:%Y-%m-%d},{},{},{},{},{},{},{:.2f},{:.1f},{:.1f},{:.3f},{:.2f},{:.0f},{:.0f}\n",
-        run.model,
-        kSourceCommit,
-        fmt::gmtime(now),
-        run.numerics,
-        options.model.num_threads,
-        row.num_streams,
-        options.num_prompt_tokens,
-        options.num_new_tokens,
-        options.repeats,
-        1e3 * row.timing.first_token_s,
-        row.timing.decode_tokens_per_s,
-        row.timing.total_tokens_per_s,
-        run.load_s,
-        run.start_s,
-        process_memory_mb("VmRSS"),
-        process_memory_mb("VmHWM")));
+    csv.append(
+        fmt::format("{},{},{:%Y-%m-%d},{},{},{},{},{},{},{:.2f},{:.1f},{:.1f},{:.3f},{:.2f},{:.0f},"
+                    "{:.0f},{},{},"
+                    "{:.2f}\n",
+                    run.model,
+                    kSourceCommit,
+                    fmt::gmtime(now),
+                    run.numerics,
+                    options.model.num_threads,
+                    row.num_streams,
+                    options.num_prompt_tokens,
+                    options.num_new_tokens,
+                    options.repeats,
+                    1e3 * row.timing.first_token_s,
+                    row.timing.decode_tokens_per_s,
+                    row.timing.total_tokens_per_s,
+                    run.load_s,
+                    run.start_s,
+                    process_memory_mb("VmRSS"),
+                    process_memory_mb("VmHWM"),
+                    options.prompt.empty() ? "made up" : "text",
+                    run.max_drafts,
+                    row.timing.accept_length));
   }
 }
 
@@ -120,6 +130,11 @@ void bench(BenchOptions options) {
   run.load_s = model.load_seconds;
   run.file_mb = static_cast<double>(model.file_bytes) / 1e6;
   run.loaded_mb = process_memory_mb("VmRSS");
+  StreamLoad load;
+  load.prompt = model.tokenizer->encode(options.prompt);
+  if (!load.prompt.empty()) {
+    options.num_prompt_tokens = static_cast<int32_t>(load.prompt.size());
+  }
   server::ServerConfig config;
   config.http.port = 0;
   config.drain_timeout = std::chrono::milliseconds(0);
@@ -128,34 +143,39 @@ void bench(BenchOptions options) {
   run.start_s = wait_for_answer(server.url());
   engine::Engine& engine = server.engine();
   run.numerics = engine.executor_info().numerics;
-  StreamLoad load;
+  run.max_drafts = engine.stats().capacity.max_drafts;
   load.num_prompt_tokens = options.num_prompt_tokens;
   load.num_new_tokens = options.num_new_tokens;
   load.vocab_size = engine.stats().capacity.vocab_size;
-  fmt::print("{} at {}, numerics {}, {} threads; {} prompt and {} new tokens, median of {}\n",
-             run.model,
-             kSourceCommit,
-             run.numerics,
-             options.model.num_threads,
-             options.num_prompt_tokens,
-             options.num_new_tokens,
-             options.repeats);
-  fmt::print("{:>8} {:>16} {:>18} {:>18}\n",
+  fmt::print(
+      "{} at {}, numerics {}, {} threads, {} drafts; {} prompt and {} new tokens, median of "
+      "{}\n",
+      run.model,
+      kSourceCommit,
+      run.numerics,
+      options.model.num_threads,
+      run.max_drafts,
+      options.num_prompt_tokens,
+      options.num_new_tokens,
+      options.repeats);
+  fmt::print("{:>8} {:>16} {:>18} {:>18} {:>18}\n",
              "streams",
              "first token ms",
              "tok/s per stream",
-             "tok/s in all");
+             "tok/s in all",
+             "tokens per verify");
   std::vector<BenchRow> rows;
   uint64_t round = 0;
   for (const int32_t streams : options.streams) {
     load.num_streams = streams;
     rows.push_back(measure(engine, load, options.repeats, round));
     const StreamTiming& timing = rows.back().timing;
-    fmt::print("{:>8} {:>16.1f} {:>18.1f} {:>18.1f}\n",
+    fmt::print("{:>8} {:>16.1f} {:>18.1f} {:>18.1f} {:>18.2f}\n",
                streams,
                1e3 * timing.first_token_s,
                timing.decode_tokens_per_s,
-               timing.total_tokens_per_s);
+               timing.total_tokens_per_s,
+               timing.accept_length);
     std::fflush(stdout);
   }
   server.drain();
@@ -186,6 +206,10 @@ void add_bench(CLI::App& app) {
   command->add_option("--streams", options->streams, "Requests at a time, one row each")
       ->delimiter(',')
       ->check(CLI::Range(1, kMost));
+  command->add_option(
+      "--prompt",
+      options->prompt,
+      "Text that every request continues; made-up tokens say little about speculation");
   command->add_option("--prompt-tokens", options->num_prompt_tokens, "Tokens of each prompt")
       ->check(CLI::Range(1, kMost));
   command->add_option("--new-tokens", options->num_new_tokens, "Tokens of each answer")

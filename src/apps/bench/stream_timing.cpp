@@ -40,6 +40,7 @@ class TimedSink final : public engine::OutputSink {
       throw Error(fmt::format("a request of the bench ended early: {}", finish.error.message));
     }
   }
+  engine::DraftCounts drafts() const { return inner_.finish().drafts; }
   Clock::time_point first() const { return first_; }
   Clock::time_point last() const { return last_; }
 
@@ -53,8 +54,9 @@ class TimedSink final : public engine::OutputSink {
 engine::GenerationRequest make_request(const StreamLoad& load, int32_t stream) {
   engine::GenerationRequest request;
   request.id = fmt::format("bench-{}-{}", load.round, stream);
+  request.prompt = load.prompt;
   const auto salt = static_cast<int64_t>(load.round) * 131 + stream * 17;
-  for (int64_t i = 0; i < load.num_prompt_tokens; ++i) {
+  for (int64_t i = 0; load.prompt.empty() && i < load.num_prompt_tokens; ++i) {
     request.prompt.push_back(static_cast<int32_t>((i * 7919 + salt) % load.vocab_size));
   }
   request.max_new_tokens = load.num_new_tokens;
@@ -86,17 +88,25 @@ StreamTiming time_streams(engine::Engine& engine, const StreamLoad& load) {
   std::vector<double> first_token;
   std::vector<double> decode;
   Clock::time_point last = begins[0];
+  int64_t verify_steps = 0;
+  int64_t accepted = 0;
   for (size_t i = 0; i < sinks.size(); ++i) {
     sinks[i]->wait();
     first_token.push_back(seconds(begins[i], sinks[i]->first()));
     decode.push_back((load.num_new_tokens - 1) / seconds(sinks[i]->first(), sinks[i]->last()));
     last = std::max(last, sinks[i]->last());
+    verify_steps += sinks[i]->drafts().verify_steps;
+    accepted += sinks[i]->drafts().accepted;
   }
   StreamTiming timing;
   timing.first_token_s = median(first_token);
   timing.decode_tokens_per_s = median(decode);
   timing.total_tokens_per_s =
       static_cast<double>(load.num_streams) * load.num_new_tokens / seconds(begins[0], last);
+  if (verify_steps > 0) {
+    timing.accept_length =
+        static_cast<double>(accepted + verify_steps) / static_cast<double>(verify_steps);
+  }
   return timing;
 }
 

@@ -12,8 +12,9 @@ namespace baleen::apps {
 
 struct StreamLoad {
   int32_t num_streams = 1;
-  int32_t num_prompt_tokens = 32;
-  int32_t num_new_tokens = 128;  // always all of them: end tokens are ignored
+  std::vector<int32_t> prompt;     // of every request; empty: made-up tokens that all differ
+  int32_t num_prompt_tokens = 32;  // without `prompt`
+  int32_t num_new_tokens = 128;    // always all of them: end tokens are ignored
   int64_t vocab_size = 0;
   uint64_t round = 0;  // seeds and prompts differ from round to round
 };
@@ -22,6 +23,7 @@ struct StreamTiming {
   double first_token_s = 0.0;        // median over the streams, from submit
   double decode_tokens_per_s = 0.0;  // of one stream after its first token, median over streams
   double total_tokens_per_s = 0.0;   // generated tokens of all streams, first submit to last token
+  double accept_length = 0.0;        // tokens of a step that verified drafts; 0: there was none
 };
 
 /// Throws Error when a request is refused or fails.
