@@ -165,6 +165,7 @@ class Scheduler {
   bool can_decode(SequenceId id, const Decoding& decoding) const;
   int32_t pages_of_decoding() const;
   bool decodes() const;
+  bool leaves_most_out() const;
   int32_t fitting_tokens(const Prefilling& prefilling, int32_t num_tokens, Room& room) const;
   int32_t fitting_drafts(const ScheduledRow& row, int32_t num_drafts, Room& left) const;
   void add_drafts(std::vector<ScheduledRow>& rows,

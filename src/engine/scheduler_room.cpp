@@ -28,6 +28,19 @@ int32_t Scheduler::pages_of_decoding() const {
   return pages;
 }
 
+/// Whether a step planned now would leave most decoding sequences out: they wait for the tokens of
+/// the step in flight. Prompts alone would then push them aside.
+bool Scheduler::leaves_most_out() const {
+  int32_t num_ready = 0;
+  int32_t num_left_out = 0;
+  for (const SequenceId id : running_) {
+    if (const auto* decoding = find(id).state.get<Decoding>()) {
+      ++(can_decode(id, *decoding) ? num_ready : num_left_out);
+    }
+  }
+  return num_left_out > num_ready;
+}
+
 bool Scheduler::decodes() const {
   return std::any_of(running_.begin(), running_.end(), [&](SequenceId id) {
     return find(id).state.is<Decoding>();
@@ -191,6 +204,10 @@ bool Scheduler::runs_short() const {
 SequenceId Scheduler::prepare(bool in_flight) {
   flushes_ = false;
   waits_ = false;
+  if (in_flight && leaves_most_out()) {
+    waits_ = true;
+    return {};
+  }
   const int64_t preemptions_before = num_preemptions_;
   while (cache_ != nullptr && !running_.empty() && runs_short()) {
     if (in_flight) {

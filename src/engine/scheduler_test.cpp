@@ -430,5 +430,22 @@ TEST(SchedulerTest, DraftsTakeWhatDecodingAndHalfOfWhatPromptsLeave) {
   EXPECT_EQ(rows[3].num_tokens, 5);
 }
 
+TEST(SchedulerTest, PromptsAloneDoNotOvertakeDecodingThatWaitsForItsTokens) {
+  const WantedDrafts drafts(3);  // none of them runs ahead
+  Scheduler scheduler(
+      {.num_slots = 4, .max_step_tokens = 40, .max_prefill_chunk = 20}, drafts, nullptr);
+  scheduler.enqueue(SequenceId(0), 2);
+  scheduler.enqueue(SequenceId(1), 1000);
+  std::vector<ScheduledRow> rows = run_step(scheduler);
+  EXPECT_EQ(rows.size(), 2U);
+  EXPECT_FALSE(scheduler.prepare(/*in_flight=*/true).valid());
+  scheduler.plan(rows);
+  EXPECT_TRUE(rows.empty()) << "the prompt has a row only beside the other one";
+  scheduler.accept(SequenceId(0), 1);
+  rows = run_step(scheduler);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].kind, RowKind::kVerify);
+}
+
 }  // namespace
 }  // namespace baleen::engine
