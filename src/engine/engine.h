@@ -43,8 +43,7 @@ struct EngineConfig {
                                        // prompts get what it leaves of a step; 0: no wish
   int32_t preemption_threshold = 10;   // a request takes the slot of one whose priority is lower by
                                        // more than this; -1: never
-  bool overlap = true;                 // a step is planned while the one before runs; not with
-                                       // drafts, whose number that stands moves the next row
+  bool overlap = true;                 // a step is planned while the one before runs
   int32_t max_drafts = -1;             // of one row; -1: as many as the executor makes
   bool adaptive_drafts = true;         // fewer where measured acceptance does not pay for them
   double queue_timeout_s = 0.0;        // waiting longer ends with kUnavailable; 0: no limit

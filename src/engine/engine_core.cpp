@@ -42,7 +42,7 @@ EngineCore::EngineCore(const SchedulerConfig& config,
       steps_{StepInFlight(config, capacity), StepInFlight(config, capacity)},
       metrics_(metrics),
       now_(std::move(now)),
-      overlap_(options.overlap && options.drafts.max_drafts == 0),
+      overlap_(options.overlap),
       pace_(options.decode_interval_s, config.max_prefill_chunk),
       num_total_tokens_(token_capacity(capacity)),
       throughput_since_(now_()),
@@ -61,7 +61,7 @@ cache::SequenceKey EngineCore::key(SequenceId id) const {
 }
 
 bool EngineCore::can_run_ahead(SequenceId id, int32_t most) const {
-  return live_.at(id)->generation.can_run_ahead(most);
+  return !drafts_.drafts(id) && live_.at(id)->generation.can_run_ahead(most);
 }
 
 int32_t EngineCore::num_drafts(SequenceId id, int32_t num_rows) const {
@@ -214,10 +214,11 @@ void EngineCore::move_followers(int32_t row, int32_t num_new) {
 }
 
 void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResult& result) {
-  if (!live_.contains(row.sequence)) {
+  const auto live = live_.find(row.sequence);
+  if (live == live_.end()) {
     return;  // it ended after the row was planned
   }
-  LiveRequest& request = find(row.sequence);
+  LiveRequest& request = *live->second;
   Generation& generation = request.generation;
   if (result.nan_logits) {
     metrics_.nan_logits.add();
@@ -295,7 +296,6 @@ void EngineCore::start_step() {
   }
   step.ticket = scheduler_->commit(step.rows);
   build(step);
-  report();
   worker_.submit(step.builder.plan(), step.builder.masks());
   ++num_in_flight_;
 }

@@ -50,14 +50,9 @@ const Scheduler::Sequence& Scheduler::find(SequenceId id) const {
 void Scheduler::enqueue(SequenceId id, int32_t num_prompt_tokens, QueuePlace place) {
   BALEEN_CHECK(num_prompt_tokens > 0, "num_prompt_tokens={}", num_prompt_tokens);
   const bool is_new =
-      sequences_.try_emplace(id, Sequence{.num_prompt_tokens = num_prompt_tokens}).second;
+      sequences_.try_emplace(id, Sequence{.id = id, .num_prompt_tokens = num_prompt_tokens}).second;
   BALEEN_CHECK(is_new, "sequence {} is already known", id.value());
   queue_.push(id, std::move(place));
-}
-
-/// Whether the sequence's next row can be planned now.
-bool Scheduler::can_decode(SequenceId id, const Decoding& decoding) const {
-  return decoding.pending == 0 || keys_.can_run_ahead(id, decoding.pending * config_.max_accepted);
 }
 
 void Scheduler::plan(std::vector<ScheduledRow>& rows) const {
@@ -68,31 +63,31 @@ void Scheduler::plan(std::vector<ScheduledRow>& rows) const {
   Room left = room();
   int32_t budget = config_.max_step_tokens;
   int32_t num_decoding = 0;
-  for (const SequenceId id : running_) {
-    const auto* decoding = find(id).state.get<Decoding>();
+  int32_t for_decoding = 0;  // pages
+  for (const Sequence* sequence : running_) {
+    const auto* decoding = sequence->state.get<Decoding>();
     if (decoding == nullptr) {
       continue;
     }
     ++num_decoding;
-    if (can_decode(id, *decoding)) {
-      rows.push_back({.sequence = id,
+    if (sequence->ready) {
+      rows.push_back({.sequence = sequence->id,
                       .slot = decoding->slot.slot(),
                       .kind = RowKind::kDecode,
                       .first_position = decoding->length - 1 + decoding->pending,
                       .num_tokens = 1,
                       .follows = decoding->pending > 0 ? decoding->last_row : -1});
       --budget;
+      for_decoding += pages_of_next(*decoding);
     }
   }
-  const int32_t for_decoding = pages_of_decoding();
   left.full -= for_decoding;
   left.swa -= for_decoding;
   wants_.clear();
-  for (const SequenceId id : running_) {
-    if (const Sequence& sequence = find(id);
-        const auto* prefilling = sequence.state.get<Prefilling>()) {
+  for (const Sequence* sequence : running_) {
+    if (const auto* prefilling = sequence->state.get<Prefilling>()) {
       wants_.push_back(
-          std::min(sequence.num_prompt_tokens - prefilling->num_done, config_.max_prefill_chunk));
+          std::min(sequence->num_prompt_tokens - prefilling->num_done, config_.max_prefill_chunk));
     }
   }
   add_drafts(rows, static_cast<int32_t>(wants_.size()), budget, left);
@@ -101,9 +96,8 @@ void Scheduler::plan(std::vector<ScheduledRow>& rows) const {
   }
   const std::span<const int32_t> shares = shares_.divide(wants_, budget);
   size_t num_prefilling = 0;
-  for (const SequenceId id : running_) {
-    const Sequence& sequence = find(id);
-    const auto* prefilling = sequence.state.get<Prefilling>();
+  for (const Sequence* sequence : running_) {
+    const auto* prefilling = sequence->state.get<Prefilling>();
     if (prefilling == nullptr) {
       continue;
     }
@@ -112,13 +106,13 @@ void Scheduler::plan(std::vector<ScheduledRow>& rows) const {
       continue;  // no page for it in this step
     }
     rows.push_back(
-        {.sequence = id,
+        {.sequence = sequence->id,
          .slot = prefilling->slot.slot(),
          .kind = RowKind::kPrefill,
          .first_position = prefilling->num_done,
          .num_tokens = num_tokens,
          .begins = prefilling->fresh,
-         .completes_prompt = prefilling->num_done + num_tokens == sequence.num_prompt_tokens});
+         .completes_prompt = prefilling->num_done + num_tokens == sequence->num_prompt_tokens});
   }
 }
 
@@ -227,7 +221,7 @@ void Scheduler::remove(SequenceId id, Ending ending) {
   if (sequence.state.is<Waiting>()) {
     queue_.erase(id);
   } else {
-    running_.erase(std::find(running_.begin(), running_.end(), id));
+    running_.erase(std::find(running_.begin(), running_.end(), &sequence));
     take_copy(sequence.state.slot(), nullptr);
     cache::SequenceLease& pages = *sequence.state.pages();
     if (pages.valid() && ending == Ending::kFinished) {
@@ -245,8 +239,8 @@ void Scheduler::remove(SequenceId id, Ending ending) {
 
 int64_t Scheduler::num_used_tokens() const {
   int64_t total = 0;
-  for (const SequenceId id : running_) {
-    const SequenceState& state = find(id).state;
+  for (const Sequence* sequence : running_) {
+    const SequenceState& state = sequence->state;
     if (const auto* prefilling = state.get<Prefilling>()) {
       total += prefilling->num_done;
     } else if (const auto* decoding = state.get<Decoding>()) {
@@ -272,17 +266,17 @@ void Scheduler::check_invariants() const {
                slots_.num_free(),
                slots_.num_slots());
   std::vector<bool> held(static_cast<size_t>(slots_.num_slots()), false);
-  for (const SequenceId id : running_) {
-    const RequestSlot slot = find(id).state.slot();
+  for (const Sequence* sequence : running_) {
+    const RequestSlot slot = sequence->state.slot();
     BALEEN_CHECK(slot.valid() && !held[static_cast<size_t>(slot.value())],
                  "slot {} of sequence {} is invalid or shared",
                  slot.value(),
-                 id.value());
+                 sequence->id.value());
     held[static_cast<size_t>(slot.value())] = true;
   }
   for (const auto& [id, sequence] : sequences_) {
     BALEEN_CHECK(sequence.state.is<Waiting>() ==
-                     (std::find(running_.begin(), running_.end(), id) == running_.end()),
+                     (std::find(running_.begin(), running_.end(), &sequence) == running_.end()),
                  "sequence {} is {}",
                  id.value(),
                  sequence.state.name());

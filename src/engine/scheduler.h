@@ -148,9 +148,11 @@ class Scheduler {
 
  private:
   struct Sequence {
+    SequenceId id;
     int32_t num_prompt_tokens = 0;  // with those generated before a preemption
     int32_t num_holds = 0;          // steps that it has waited for a capture
     int32_t num_preemptions = 0;
+    bool ready = true;  // decoding: its next row can be planned now; set by prepare()
     SequenceState state{};
   };
   /// Pages that a plan has not given away yet.
@@ -162,10 +164,8 @@ class Scheduler {
   Sequence& find(SequenceId id);
   const Sequence& find(SequenceId id) const;
   Room room() const;
-  bool can_decode(SequenceId id, const Decoding& decoding) const;
-  int32_t pages_of_decoding() const;
-  bool decodes() const;
-  bool leaves_most_out() const;
+  int32_t pages_of_next(const Decoding& decoding) const;
+  bool leaves_most_out();
   int32_t fitting_tokens(const Prefilling& prefilling, int32_t num_tokens, Room& room) const;
   int32_t fitting_drafts(const ScheduledRow& row, int32_t num_drafts, Room& left) const;
   void add_drafts(std::vector<ScheduledRow>& rows,
@@ -189,7 +189,7 @@ class Scheduler {
   SlotPool slots_;  // outlives the leases in sequences_
   std::unordered_map<SequenceId, Sequence> sequences_;
   RequestQueue queue_;                             // who waits; knows the running ones too
-  std::vector<SequenceId> running_;                // prefilling and decoding, in order of admission
+  std::vector<Sequence*> running_;                 // of sequences_, in order of admission
   CacheWork work_;                                 // of the next step
   std::vector<cache::ResumeCopy> waiting_copies_;  // of sequences whose first row is to come
   int32_t prefill_limit_ = std::numeric_limits<int32_t>::max();

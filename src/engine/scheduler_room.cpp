@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/scheduler.h"
 
 namespace baleen::engine {
@@ -16,35 +17,26 @@ Scheduler::Room Scheduler::room() const {
   return {budget.full(), budget.swa()};
 }
 
-/// Pages of each pool that the decoding sequences need for their next token.
-int32_t Scheduler::pages_of_decoding() const {
-  int32_t pages = 0;
-  for (const SequenceId id : running_) {
-    if (const auto* decoding = find(id).state.get<Decoding>();
-        decoding != nullptr && cache_ != nullptr && can_decode(id, *decoding)) {
-      pages += cache_->pages_needed(decoding->pages, decoding->length + decoding->pending);
-    }
-  }
-  return pages;
+/// Pages of each pool that a decoding sequence needs for its next token.
+int32_t Scheduler::pages_of_next(const Decoding& decoding) const {
+  return cache_ == nullptr
+             ? 0
+             : cache_->pages_needed(decoding.pages, decoding.length + decoding.pending);
 }
 
-/// Whether a step planned now would leave most decoding sequences out: they wait for the tokens of
-/// the step in flight. Prompts alone would then push them aside.
-bool Scheduler::leaves_most_out() const {
+/// Notes which decoding sequences can have a row in the step that is planned now. True if most
+/// cannot, as they wait for the tokens of the step in flight: prompts alone would push them aside.
+bool Scheduler::leaves_most_out() {
   int32_t num_ready = 0;
   int32_t num_left_out = 0;
-  for (const SequenceId id : running_) {
-    if (const auto* decoding = find(id).state.get<Decoding>()) {
-      ++(can_decode(id, *decoding) ? num_ready : num_left_out);
+  for (Sequence* sequence : running_) {
+    if (const auto* decoding = sequence->state.get<Decoding>()) {
+      sequence->ready = decoding->pending == 0 ||
+                        keys_.can_run_ahead(sequence->id, decoding->pending * config_.max_accepted);
+      ++(sequence->ready ? num_ready : num_left_out);
     }
   }
   return num_left_out > num_ready;
-}
-
-bool Scheduler::decodes() const {
-  return std::any_of(running_.begin(), running_.end(), [&](SequenceId id) {
-    return find(id).state.is<Decoding>();
-  });
 }
 
 /// Tokens of the next chunk for which there are pages; takes those from `room`.
@@ -89,11 +81,11 @@ void Scheduler::take_copy(RequestSlot slot, std::vector<cache::ResumeCopy>* targ
 SequenceId Scheduler::victim() const {
   SequenceId best;
   std::pair<int32_t, bool> best_rank;
-  for (const SequenceId id : running_) {
-    const std::pair<int32_t, bool> rank(queue_.priority(id),
-                                        find(id).num_preemptions >= config_.max_preemptions);
+  for (const Sequence* sequence : running_) {
+    const std::pair<int32_t, bool> rank(queue_.priority(sequence->id),
+                                        sequence->num_preemptions >= config_.max_preemptions);
     if (!best.valid() || rank <= best_rank) {
-      best = id;
+      best = sequence->id;
       best_rank = rank;
     }
   }
@@ -101,8 +93,8 @@ SequenceId Scheduler::victim() const {
 }
 
 void Scheduler::preempt(SequenceId id) {
-  running_.erase(std::find(running_.begin(), running_.end(), id));
   Sequence& sequence = find(id);
+  running_.erase(std::find(running_.begin(), running_.end(), &sequence));
   take_copy(sequence.state.slot(), nullptr);
   if (const auto* decoding = sequence.state.get<Decoding>()) {
     BALEEN_CHECK(decoding->pending == 0, "sequence {} has a row in flight", id.value());
@@ -121,15 +113,16 @@ void Scheduler::preempt(SequenceId id) {
 
 void Scheduler::preempt_all() {
   while (!running_.empty()) {
-    preempt(running_.back());
+    preempt(running_.back()->id);
   }
 }
 
 /// Whether one more prompt would only take tokens from others, of which there are enough.
 bool Scheduler::is_full() const {
-  const auto num_prefills = std::count_if(running_.begin(), running_.end(), [&](SequenceId id) {
-    return find(id).state.is<Prefilling>();
-  });
+  const auto num_prefills =
+      std::count_if(running_.begin(), running_.end(), [](const Sequence* sequence) {
+        return sequence->state.is<Prefilling>();
+      });
   if (num_prefills < config_.max_prefills) {
     return false;
   }
@@ -184,17 +177,25 @@ bool Scheduler::admit(SequenceId id) {
   }
   queue_.erase(id);
   sequence.state.to_prefilling(std::move(slot), std::move(pages));
-  running_.push_back(id);
+  running_.push_back(&sequence);
   return true;
 }
 
 /// The decoding sequences find no page for their next token, or, without any, no prompt does.
 bool Scheduler::runs_short() const {
   const Room left = room();
-  if (pages_of_decoding() > std::min(left.full, left.swa)) {
+  int32_t num_pages = 0;
+  bool decodes = false;
+  for (const Sequence* sequence : running_) {
+    if (const auto* decoding = sequence->state.get<Decoding>()) {
+      decodes = true;
+      num_pages += sequence->ready ? pages_of_next(*decoding) : 0;
+    }
+  }
+  if (num_pages > std::min(left.full, left.swa)) {
     return true;
   }
-  if (decodes()) {
+  if (decodes) {
     return false;
   }
   plan(scratch_);  // prompts alone: one that finds no page waits for nobody
@@ -204,7 +205,8 @@ bool Scheduler::runs_short() const {
 SequenceId Scheduler::prepare(bool in_flight) {
   flushes_ = false;
   waits_ = false;
-  if (in_flight && leaves_most_out()) {
+  if (leaves_most_out()) {
+    BALEEN_CHECK(in_flight, "sequences wait for tokens of no step");
     waits_ = true;
     return {};
   }
@@ -219,7 +221,7 @@ SequenceId Scheduler::prepare(bool in_flight) {
       return {};
     }
     if (running_.size() == 1) {
-      return running_.front();
+      return running_.front()->id;
     }
     preempt(victim());
   }
