@@ -135,11 +135,11 @@ TEST(IncrementalTest, RandomSplitsWithPublishedRatiosEqualTheWhole) {
 TEST(IncrementalTest, ChunkedAndTokenByTokenRunsAgreeAroundGroupBorders) {
   // Prompts that end just before, at and behind the borders of groups, windows and pages, in chunks
   // of every kind, then nine tokens one by one.
-  constexpr int64_t kDecoded = 9;
+  constexpr int64_t kOneByOne = 9;
   constexpr int64_t kWhole = 1000;
   const std::vector<int64_t> lengths = {
       1, 2, 3, 4, 5, 7, 8, 9, 127, 128, 129, 131, 132, 133, 255, 256, 257, 515};
-  const Subject subject(published_ratios(), lengths.back() + kDecoded);
+  const Subject subject(published_ratios(), lengths.back() + kOneByOne);
   for (const int64_t chunk : {int64_t{1},
                               int64_t{3},
                               int64_t{4},
@@ -159,7 +159,7 @@ TEST(IncrementalTest, ChunkedAndTokenByTokenRunsAgreeAroundGroupBorders) {
         ASSERT_LE(subject.step(copy, length - copy.num_tokens()), kDoubleTolerance)
             << chunk << " at " << length;
       }
-      for (int64_t i = 0; i < kDecoded; ++i) {
+      for (int64_t i = 0; i < kOneByOne; ++i) {
         ASSERT_LE(subject.step(copy, 1), kDoubleTolerance) << chunk << " behind " << length;
       }
     }
