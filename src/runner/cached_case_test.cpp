@@ -155,7 +155,7 @@ TEST(CachedCaseTest, PromptsThatShareAPrefixAnswerLikeColdRuns) {
   const std::vector<int32_t> p2 = behind(p1, 512, case_ids(128, 500));
   const std::vector<int32_t> p3 = behind(p1, 300, case_ids(40, 77));
   for (const bool overlap : {false, true}) {
-    CaseEngine engine(24 << 20, overlap);
+    CaseEngine engine(64 << 20, overlap);
     const cache::PageBudget all = engine.cache().budget();
     const auto step1 = engine.run(p1);
     expect_like_cold(*step1, p1);
