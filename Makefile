@@ -46,7 +46,7 @@ gpu-bundle:      ## pack kernel tests and benchmarks for a GPU host: build/gpu-b
 	@rm -rf build/gpu-bundle && mkdir -p build/gpu-bundle/bin
 	@for program in kernel_tests kernel_bench; do strip -o build/gpu-bundle/bin/$$program build/cuda-kernels/bin/$$program; done
 	@cp tools/plot_kernels.py build/gpu-bundle && cp tools/gpu_run build/gpu-bundle/gpu-run && git describe --always --dirty >build/gpu-bundle/commit
-	@mkdir -p build/gpu-bundle/lib && ldd build/gpu-bundle/bin/kernel_bench | awk '/libfmt/ {print $$3}' | xargs -r cp -Lt build/gpu-bundle/lib
+	@mkdir -p build/gpu-bundle/lib && ldd build/gpu-bundle/bin/kernel_bench | awk '/fmt|spdlog|prometheus/ {print $$3}' | xargs -r cp -Lt build/gpu-bundle/lib
 	@du -sh build/gpu-bundle
 
 goldens:         ## make the model fixtures of tests/golden again from their references

@@ -1,5 +1,5 @@
 #pragma once
-// Work list and shared memory of the persistent expert kernel. Each of the three consumer warp
+// Work list and shared memory of the persistent expert kernel. Each of the four consumer warp
 // groups of a block works for itself: it has a producer warp that claims items, an item queue and a
 // ring of weight stages. Items are ordered: all up tiles (by unit, then tile), then all down items
 // (by unit, then a run of row tiles). Claims ascend, so whoever claims a down item may wait for up
@@ -147,8 +147,11 @@ __device__ __forceinline__ void produce(const Task& task, BlockShared& shared, i
     const int32_t* words = reinterpret_cast<const int32_t*>(params.lists.units + unit);
     return lane < kUnitWords ? __ldcg(words + lane) : 0;
   };
-  // The first unit is fetched together with the number of units: the guess of the shared form.
-  int32_t loaded = min(block_index / (2 * params.width / kExpertTileRows), task.max_units - 1);
+  // The first unit is fetched together with the number of units: the guess of the shared form,
+  // where there are as many units as slots (fewer when a token names an expert twice: a guess in
+  // vain).
+  int32_t loaded = min(block_index / (2 * params.width / kExpertTileRows),
+                       min(params.slots, task.max_units) - 1);
   int32_t word = load_unit(loaded);
   const Plan plan = make_plan(params, __ldcg(params.lists.num_units));
   const int32_t workers = kGroups * grid;
