@@ -9,9 +9,34 @@
 namespace baleen::text {
 namespace {
 
+/// `raw` with the control characters inside its JSON strings escaped: what a model that writes code
+/// into a list of texts forgets.
+std::string escape_controls(std::string_view raw) {
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < raw.size(); ++i) {
+    const char c = raw[i];
+    if (in_string && static_cast<unsigned char>(c) < 0x20U) {
+      append_json_escaped(out, raw.substr(i, 1));
+      continue;
+    }
+    out += c;
+    if (in_string && c == '\\' && i + 1 < raw.size()) {
+      out += raw[++i];
+    } else if (c == '"') {
+      in_string = !in_string;
+    }
+  }
+  return out;
+}
+
 /// A value that claims to be JSON, inserted as it is; if it is not, it was a string.
 std::string checked_json(const std::string& raw) {
-  return parse_json(raw) ? raw : json_string(raw);
+  if (parse_json(raw)) {
+    return raw;
+  }
+  std::string mended = escape_controls(raw);
+  return parse_json(mended) ? mended : json_string(raw);
 }
 
 }  // namespace

@@ -330,6 +330,10 @@ TEST(OutputStreamLenientTest, ValuesThatAreNotJsonAreStrings) {
   EXPECT_EQ(arguments("\"\\ud83d\""), R"({"a": "\"\\ud83d\""})");  // a lone surrogate
   EXPECT_EQ(arguments("NaN"), R"({"a": "NaN"})");
   EXPECT_EQ(arguments("12345678901234567890123"), R"({"a": 12345678901234567890123})");
+  // Bare control characters inside its strings are what a model forgets to escape.
+  EXPECT_EQ(arguments("[\n\t\"a\tb\", \"c\nd\\\"\t\\\\\", 1]"),
+            "{\"a\": [\n\t\"a\\tb\", \"c\\nd\\\"\\t\\\\\", 1]}");
+  EXPECT_EQ(arguments("\"a\tb"), "{\"a\": \"\\\"a\\tb\"}");
 }
 
 TEST(OutputStreamLenientTest, WrapperParameters) {
