@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 BUILD := build/$(PRESET)
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help bootstrap configure build program test demo format check gpu-bundle goldens clean
+.PHONY: help bootstrap configure build program test check-long demo format check gpu-bundle goldens clean
 .DEFAULT_GOAL := help
 
 help:            ## this list
@@ -37,6 +37,10 @@ program: $(BUILD)/build.ninja  ## build the program alone: build/bin/baleen
 	@echo "program: preset $(PRESET), $(JOBS) jobs"
 	@cmake --build $(BUILD) -j $(JOBS) --target baleen
 	@mkdir -p build/bin && ln -sf ../$(PRESET)/bin/baleen build/bin/baleen
+
+check-long: build ## the long form of checks that `make test` runs in short
+	@BALEEN_LONG=1 BALEEN_BIN=$(BUILD)/bin PYTHONDONTWRITEBYTECODE=1 $$HOME/.cache/baleen/python/bin/python -m pytest -q \
+	  -p no:cacheprovider tests/e2e/test_structured_answers.py
 
 demo: program    ## serve models/abacus, ask it a question, show the streamed answer
 	@tools/demo
