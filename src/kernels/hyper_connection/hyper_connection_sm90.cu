@@ -29,6 +29,7 @@
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/push_to_peer.cuh"
 #include "kernels/ptx/read_only_load.cuh"
+#include "kernels/ptx/remote_arrive.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/sinkhorn/sinkhorn.cuh"
 
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     request_constants();
   }
   __syncwarp();
-  ptx::cluster_arrive();
+  ptx::cluster_arrive_relaxed();  // the barriers are published by the fence at their init
   ptx::wait_for_predecessor();
   ptx::release_successor();
 
