@@ -177,6 +177,40 @@ EntryCodec EntryCodec::ring(int64_t width, int64_t element_bytes) {
   return EntryCodec(element_bytes == 8 ? Form::kF64 : Form::kF32, width);
 }
 
+int64_t EntryCodec::value_bytes() const {
+  switch (form_) {
+    case Form::kF64:
+      return 8 * width_;
+    case Form::kF32:
+      return 4 * width_;
+    case Form::kBf16:
+      return 2 * width_;
+    case Form::kPackedKv:
+      return width_ + rope_dim_;
+    case Form::kIndexFp8:
+      return width_;
+    case Form::kIndexFp4:
+      return numerics::ceil_div(width_, 2);
+  }
+  return 0;
+}
+
+int64_t EntryCodec::scale_bytes() const {
+  switch (form_) {
+    case Form::kPackedKv:
+      return numerics::ceil_div(width_ - rope_dim_, kKvScaleDims);
+    case Form::kIndexFp8:
+      return 4 * numerics::ceil_div(width_, kIndexFp8ScaleDims);
+    case Form::kIndexFp4:
+      return numerics::ceil_div(width_, kIndexFp4ScaleDims);
+    case Form::kF64:
+    case Form::kF32:
+    case Form::kBf16:
+      break;
+  }
+  return 0;
+}
+
 template <class Number>
 void EntryCodec::encode(std::span<const Number> row, RowPlace place) const {
   BALEEN_DCHECK(static_cast<int64_t>(row.size()) == width_, "row={} width={}", row.size(), width_);

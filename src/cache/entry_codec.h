@@ -29,6 +29,8 @@ struct RowPlace {
 
 class EntryCodec {
  public:
+  enum class Form : uint8_t { kF64, kF32, kBf16, kPackedKv, kIndexFp8, kIndexFp4 };
+
   EntryCodec() = default;
   static EntryCodec kv(KvFormat format, int64_t head_dim, int64_t rope_dim);
   static EntryCodec index(IndexFormat format, int64_t width, IndexRounding rounding);
@@ -36,6 +38,12 @@ class EntryCodec {
   static EntryCodec ring(int64_t width, int64_t element_bytes);
 
   int64_t width() const { return width_; }
+  // What code that reads and writes the same bytes elsewhere needs to know.
+  Form form() const { return form_; }
+  int64_t rope_dim() const { return rope_dim_; }        // kPackedKv
+  IndexRounding rounding() const { return rounding_; }  // kIndexFp8
+  int64_t value_bytes() const;                          // that encode() writes at RowPlace::value
+  int64_t scale_bytes() const;  // at RowPlace::scales, without the padding of a block layout
 
   /// `row` has width() numbers. The packed formats round what was not rounded before.
   template <class Number>
@@ -44,8 +52,6 @@ class EntryCodec {
   void decode(RowPlace place, std::span<Number> row) const;
 
  private:
-  enum class Form : uint8_t { kF64, kF32, kBf16, kPackedKv, kIndexFp8, kIndexFp4 };
-
   EntryCodec(Form form, int64_t width) : form_(form), width_(width) {}
 
   Form form_ = Form::kF32;

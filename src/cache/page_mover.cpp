@@ -1,35 +1,12 @@
 #include "cache/page_mover.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "base/check.h"
 
 namespace baleen::cache {
 namespace {
-
-void copy_bytes(const uint8_t* from, uint8_t* to, int64_t bytes) {
-  std::memcpy(to, from, static_cast<std::size_t>(bytes));
-}
-
-void copy_row(RowPlace from, RowPlace to, const BlockLayout& layout) {
-  copy_bytes(from.value, to.value, layout.value_row_bytes);
-  if (from.scales != nullptr) {
-    copy_bytes(from.scales, to.scales, layout.scale_row_bytes);
-  }
-}
-
-/// The carried half of an overlap ring row: [carry value | own value | carry score | own score].
-void pack_carry(const uint8_t* ring_row, uint8_t* carry, int64_t carry_bytes) {
-  copy_bytes(ring_row, carry, carry_bytes / 2);
-  copy_bytes(ring_row + carry_bytes, carry + carry_bytes / 2, carry_bytes / 2);
-}
-
-void unpack_carry(const uint8_t* carry, uint8_t* ring_row, int64_t carry_bytes) {
-  copy_bytes(carry, ring_row, carry_bytes / 2);
-  copy_bytes(carry + carry_bytes / 2, ring_row + carry_bytes, carry_bytes / 2);
-}
 
 /// Page that holds `position`, out of a list of blocks.
 template <class Block>
@@ -45,6 +22,28 @@ SwaPage window_page(const std::vector<Block>& blocks, int64_t position, SwaPage 
 }
 
 }  // namespace
+
+void PageMover::copy_bytes(const uint8_t* from, uint8_t* to, int64_t bytes) const {
+  pools_.storage().copy(from, to, bytes);
+}
+
+void PageMover::copy_row(RowPlace from, RowPlace to, const BlockLayout& layout) const {
+  copy_bytes(from.value, to.value, layout.value_row_bytes);
+  if (from.scales != nullptr) {
+    copy_bytes(from.scales, to.scales, layout.scale_row_bytes);
+  }
+}
+
+/// The carried half of an overlap ring row: [carry value | own value | carry score | own score].
+void PageMover::pack_carry(const uint8_t* ring_row, uint8_t* carry, int64_t carry_bytes) const {
+  copy_bytes(ring_row, carry, carry_bytes / 2);
+  copy_bytes(ring_row + carry_bytes, carry + carry_bytes / 2, carry_bytes / 2);
+}
+
+void PageMover::unpack_carry(const uint8_t* carry, uint8_t* ring_row, int64_t carry_bytes) const {
+  copy_bytes(carry, ring_row, carry_bytes / 2);
+  copy_bytes(carry + carry_bytes / 2, ring_row + carry_bytes, carry_bytes / 2);
+}
 
 RowPlace PageMover::slot_window(CheckpointSlot slot, int64_t layer, int64_t row) {
   uint8_t* base = pools_.checkpoint(slot.value());
@@ -122,6 +121,7 @@ void PageMover::resume(const ResumeCopy& copy) {
                  shape.c128_state_row_bytes);
     }
   }
+  pools_.storage().finish_copies();
 }
 
 void PageMover::capture(const CaptureJob& job, const PassRows* pass) {
@@ -136,29 +136,25 @@ void PageMover::capture(const CaptureJob& job, const PassRows* pass) {
     }
   }
   uint8_t* slot = pools_.checkpoint(job.target.value());
-  std::vector<uint8_t> attention_row(static_cast<std::size_t>(shape.c4_state_row_bytes));
-  std::vector<uint8_t> index_row(static_cast<std::size_t>(shape.index_state_row_bytes));
   for (int64_t row = 0; row < shape.c4_ratio; ++row) {
     const int64_t at = position - shape.c4_ratio + row;
     if (at < 0) {
       continue;
     }
     for (int64_t layer = 0; layer < shape.num_c4; ++layer) {
+      const uint8_t* attention_row = nullptr;
+      const uint8_t* index_row = nullptr;
       if (job.in_pass) {
-        pass->attention(layer, at, attention_row);
-        pass->index(layer, at, index_row);
+        attention_row = pass->attention(layer, at);
+        index_row = pass->index(layer, at);
       } else {
         const SwaPage page = window_page(job.window, at, &CaptureJob::WindowPage::page);
-        copy_bytes(
-            pools_.c4_state(layer, page, at).value, attention_row.data(), shape.c4_state_row_bytes);
-        copy_bytes(pools_.index_state(layer, page, at).value,
-                   index_row.data(),
-                   shape.index_state_row_bytes);
+        attention_row = pools_.c4_state(layer, page, at).value;
+        index_row = pools_.index_state(layer, page, at).value;
       }
-      pack_carry(attention_row.data(), slot + layout_.carry(layer, row), layout_.carry_row_bytes());
-      pack_carry(index_row.data(),
-                 slot + layout_.index_carry(layer, row),
-                 layout_.index_carry_row_bytes());
+      pack_carry(attention_row, slot + layout_.carry(layer, row), layout_.carry_row_bytes());
+      pack_carry(
+          index_row, slot + layout_.index_carry(layer, row), layout_.index_carry_row_bytes());
     }
   }
   const int64_t open_rows = shape.c128_ratio == 0 ? 0 : position % shape.c128_ratio;
@@ -173,6 +169,7 @@ void PageMover::capture(const CaptureJob& job, const PassRows* pass) {
                  shape.c128_state_row_bytes);
     }
   }
+  pools_.storage().finish_copies();
 }
 
 }  // namespace baleen::cache

@@ -1,7 +1,7 @@
 #pragma once
-// Carries out the copies that the bookkeeping asks for on the host's pools: a sequence that
-// continues at a resume point, and the writing of one. Owned by the executor, used on its thread,
-// between the passes that the jobs belong to.
+// Carries out the copies that the bookkeeping asks for, in the storage of the pools: a sequence
+// that continues at a resume point, and the writing of one. Owned by the executor, used on its
+// thread, between the passes that the jobs belong to.
 //
 //   PageMover mover(pools);
 //   mover.resume(copy);                          // before the step's rows
@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 
 #include "cache/checkpoint_layout.h"
 #include "cache/pool_memory.h"
@@ -17,11 +16,12 @@
 
 namespace baleen::cache {
 
-/// What a capture inside a pass takes from the pass itself, as bytes in the rings' element type.
+/// What a capture inside a pass takes from the pass itself: where the ring row of a position lies,
+/// as bytes in the rings' element type and in the storage of the pools, attention or index
+/// compressor of a kC4 layer. Read before the sequence's next pass.
 struct PassRows {
-  /// A whole ring row of a position, attention or index compressor of a kC4 layer.
-  std::function<void(int64_t c4_layer, int64_t position, std::span<uint8_t> row)> attention;
-  std::function<void(int64_t c4_layer, int64_t position, std::span<uint8_t> row)> index;
+  std::function<const uint8_t*(int64_t c4_layer, int64_t position)> attention;
+  std::function<const uint8_t*(int64_t c4_layer, int64_t position)> index;
 };
 
 class PageMover {
@@ -40,7 +40,11 @@ class PageMover {
   void capture(const CaptureJob& job, const PassRows* pass);
 
  private:
+  void copy_bytes(const uint8_t* from, uint8_t* to, int64_t bytes) const;
+  void copy_row(RowPlace from, RowPlace to, const BlockLayout& layout) const;
   void copy_window(RowPlace from, RowPlace to) const;
+  void pack_carry(const uint8_t* ring_row, uint8_t* carry, int64_t carry_bytes) const;
+  void unpack_carry(const uint8_t* carry, uint8_t* ring_row, int64_t carry_bytes) const;
   RowPlace slot_window(CheckpointSlot slot, int64_t layer, int64_t row);
 
   PoolMemory& pools_;

@@ -1,16 +1,14 @@
 #include "cache/pool_memory.h"
 
-#include <cstring>
-#include <string>
+#include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "cache/state_rings.h"
 
 namespace baleen::cache {
 namespace {
 
-constexpr int kPaint = 0xFF;
+constexpr uint8_t kPaint = 0xFF;
 
 }  // namespace
 
@@ -24,15 +22,9 @@ PoolMemory::Region PoolMemory::allocate(int64_t layers, int64_t layer_bytes) con
   if (region.bytes() == 0) {
     return region;
   }
-  // calloc leaves large regions untouched until a page of them is used.
-  auto* memory = static_cast<uint8_t*>(std::calloc(static_cast<std::size_t>(region.bytes()), 1));
-  if (memory == nullptr) {
-    throw SystemError("cache memory: the system has no " + std::to_string(region.bytes()) +
-                      " bytes");
-  }
-  region.memory.reset(memory);
+  region.memory = storage_->allocate(region.bytes());
   if (paint_) {
-    std::memset(memory, kPaint, static_cast<std::size_t>(region.bytes()));
+    storage_->fill(region.memory.get(), kPaint, region.bytes());
   }
   return region;
 }
@@ -41,8 +33,14 @@ PoolMemory::PoolMemory(const CacheShape& shape,
                        const CacheFormats& formats,
                        const Codecs& codecs,
                        const CacheSizes& sizes,
-                       bool paint)
-    : shape_(shape), formats_(formats), codecs_(codecs), sizes_(sizes), paint_(paint) {
+                       bool paint,
+                       std::shared_ptr<PoolStorage> storage)
+    : shape_(shape),
+      formats_(formats),
+      codecs_(codecs),
+      sizes_(sizes),
+      paint_(paint),
+      storage_(std::move(storage)) {
   // The byte counts of the planner, per layer.
   CacheShape one = shape;
   one.num_layers = 1;
@@ -134,18 +132,15 @@ void PoolMemory::paint_full_page(FullPage page) {
     return;
   }
   for (int64_t layer = 0; layer < shape_.num_c4; ++layer) {
-    std::memset(
-        c4(layer, page, 0).value, kPaint, static_cast<std::size_t>(shape_.c4_block.block_bytes));
-    std::memset(index(layer, page, 0).value,
-                kPaint,
-                static_cast<std::size_t>(shape_.index_block.block_bytes));
+    storage_->fill(c4(layer, page, 0).value, kPaint, shape_.c4_block.block_bytes);
+    storage_->fill(index(layer, page, 0).value, kPaint, shape_.index_block.block_bytes);
   }
   for (int64_t layer = 0; layer < shape_.num_c128; ++layer) {
     for (int64_t row = 0; row < shape_.c128_rows_per_page(); ++row) {
       const RowPlace at = c128(layer, page, row);
-      std::memset(at.value, kPaint, static_cast<std::size_t>(shape_.c128_block.value_row_bytes));
+      storage_->fill(at.value, kPaint, shape_.c128_block.value_row_bytes);
       if (at.scales != nullptr) {
-        std::memset(at.scales, kPaint, static_cast<std::size_t>(shape_.c128_block.scale_row_bytes));
+        storage_->fill(at.scales, kPaint, shape_.c128_block.scale_row_bytes);
       }
     }
   }
@@ -156,16 +151,14 @@ void PoolMemory::paint_swa_page(SwaPage page) {
     return;
   }
   for (int64_t layer = 0; layer < shape_.num_layers + shape_.num_draft_layers; ++layer) {
-    std::memset(
-        swa(layer, page, 0).value, kPaint, static_cast<std::size_t>(shape_.swa_block.block_bytes));
+    storage_->fill(swa(layer, page, 0).value, kPaint, shape_.swa_block.block_bytes);
   }
   for (int64_t layer = 0; layer < shape_.num_c4; ++layer) {
-    std::memset(c4_state(layer, page, 0).value,
-                kPaint,
-                static_cast<std::size_t>(sizes_.c4_ring_rows * shape_.c4_state_row_bytes));
-    std::memset(index_state(layer, page, 0).value,
-                kPaint,
-                static_cast<std::size_t>(sizes_.c4_ring_rows * shape_.index_state_row_bytes));
+    storage_->fill(
+        c4_state(layer, page, 0).value, kPaint, sizes_.c4_ring_rows * shape_.c4_state_row_bytes);
+    storage_->fill(index_state(layer, page, 0).value,
+                   kPaint,
+                   sizes_.c4_ring_rows * shape_.index_state_row_bytes);
   }
 }
 
@@ -174,9 +167,9 @@ void PoolMemory::paint_request_ring(RequestSlot slot) {
     return;
   }
   for (int64_t layer = 0; layer < shape_.num_c128; ++layer) {
-    std::memset(c128_state(layer, slot, 0).value,
-                kPaint,
-                static_cast<std::size_t>(sizes_.c128_ring_rows * shape_.c128_state_row_bytes));
+    storage_->fill(c128_state(layer, slot, 0).value,
+                   kPaint,
+                   sizes_.c128_ring_rows * shape_.c128_state_row_bytes);
   }
 }
 

@@ -1,14 +1,14 @@
 #pragma once
-// The bytes of all pools on the host: what cache_bytes() counts, allocated once, and where each row
-// of each layer lies in them. Owned by the runner, which outlives every sequence; the engine's
-// thread decides which pages mean what, the executor's thread alone reads and writes here.
+// The bytes of all pools: what cache_bytes() counts, allocated once, and where each row of each
+// layer lies in them. They are host memory unless another storage is given; addresses are those of
+// the storage. Owned by the runner, which outlives every sequence; the engine's thread decides
+// which pages mean what, the executor's thread alone reads and writes here.
 //
 //   PoolMemory pools(shape, formats, {.kv = kv, .index = index}, sizes, /*paint=*/true);
 //   RowPlace row = pools.c4(layer, page, 3);      // entry 3 of that full page in the layer's C4
 //   pool pools.paint_full_page(page);                  // after it was freed: NaN in every layer
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 
 #include "base/strong_id.h"
@@ -16,6 +16,7 @@
 #include "cache/entry_codec.h"
 #include "cache/memory_plan.h"
 #include "cache/pool.h"
+#include "cache/pool_storage.h"
 
 namespace baleen::cache {
 
@@ -31,13 +32,15 @@ class PoolMemory {
              const CacheFormats& formats,
              const Codecs& codecs,
              const CacheSizes& sizes,
-             bool paint);
+             bool paint,
+             std::shared_ptr<PoolStorage> storage = PoolStorage::host());
 
   const CacheShape& shape() const { return shape_; }
   const CacheFormats& formats() const { return formats_; }
   const CacheSizes& sizes() const { return sizes_; }
   const EntryCodec& kv_codec() const { return codecs_.kv; }
   const EntryCodec& index_codec() const { return codecs_.index; }
+  PoolStorage& storage() { return *storage_; }
   /// Bytes allocated; equals cache_bytes(shape, sizes).total().
   int64_t bytes() const;
 
@@ -60,12 +63,9 @@ class PoolMemory {
   void paint_request_ring(RequestSlot slot);
 
  private:
-  struct Free {
-    void operator()(uint8_t* memory) const { std::free(memory); }
-  };
   /// `layers` equal stretches of `layer_bytes`.
   struct Region {
-    std::unique_ptr<uint8_t, Free> memory;
+    std::shared_ptr<uint8_t> memory;
     int64_t layers = 0;
     int64_t layer_bytes = 0;
 
@@ -81,6 +81,7 @@ class PoolMemory {
   Codecs codecs_;
   CacheSizes sizes_;
   bool paint_ = false;
+  std::shared_ptr<PoolStorage> storage_;
   Region swa_;
   Region c4_;
   Region c128_;
