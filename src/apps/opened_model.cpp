@@ -34,6 +34,7 @@ void add_load_flags(CLI::App& command, OpenModelOptions& options) {
       .add_option(
           "--chat-profile", options.chat_profile, "Prompt format (default: as the checkpoint says)")
       ->check(CLI::IsMember({"v4", "v4-0731", "v4.1"}));
+  command.add_option("--device", options.device, "Where the model runs: cpu, cuda or cuda:N");
   command.add_option("--threads", options.num_threads, "CPU threads of one operator")
       ->check(CLI::Range(1, 1024));
   options.speculation.add(command);
@@ -133,6 +134,7 @@ OpenedModel open_model(const OpenModelOptions& options) {
   Progress progress(out.name, "loaded", options.show_progress);
   model::ForwardConfig forward;
   forward.numerics = options.numerics;
+  forward.device = options.device;
   forward.max_context = options.max_context;
   forward.num_threads = options.num_threads;
   forward.with_mtp = drafts.max_drafts > 0;
@@ -157,8 +159,9 @@ OpenedModel open_model(const OpenModelOptions& options) {
   apply_schedule(options, out.engine_config);
   out.engine_config.adaptive_drafts = !options.speculation.fixed_depth;
   log::info("apps",
-            "model={} chat_profile={} reason=\"{}\" load_s={:.2f}",
+            "model={} device={} chat_profile={} reason=\"{}\" load_s={:.2f}",
             out.name,
+            options.device,
             out.chat_profile.name,
             out.chat_profile.reason,
             out.load_seconds);

@@ -25,6 +25,7 @@ struct ScoreFlags {
   std::string output;
   std::string dtype = "float32";
   std::string numerics = "checkpoint";
+  std::string device = "cpu";
   int64_t chunk = 0;
   int64_t prefill = 0;
   int32_t threads = 1;
@@ -74,6 +75,7 @@ void run_score(const ScoreFlags& flags) {
   forward.compute =
       flags.dtype == "double" ? model::ComputeType::kFloat64 : model::ComputeType::kFloat32;
   forward.numerics = flags.numerics;
+  forward.device = flags.device;
   forward.with_mtp = config.num_nextn_predict_layers > 0;
   forward.num_threads = flags.threads;
   model::Model model = model::Model::load(folder, forward);
@@ -101,6 +103,7 @@ void add_score(CLI::App& app) {
       ->excludes(chunk);
   command->add_option("--numerics", flags->numerics, kNumericsHelp)
       ->check(CLI::IsMember(numerics_names()));
+  command->add_option("--device", flags->device, "where the model runs: cpu, cuda or cuda:N");
   command->add_option("--threads", flags->threads, "threads of one operator")
       ->check(CLI::Range(1, 1024));
   command->callback([flags] { run_score(*flags); });

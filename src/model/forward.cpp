@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +11,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "model/device_choice.h"
+#include "model/device_storage.h"
 #include "model/draft_step.h"
 #include "model/load_parameters.h"
 #include "model/paged_formats.h"
@@ -107,10 +108,13 @@ void Sequence::begin_at(int64_t position, std::span<const uint8_t> last_streams)
   const c10::InferenceMode inference;
   const RowStore& streams = state_->value.streams();
   const at::TensorOptions options = streams.options();
-  at::Tensor row = at::empty(
-      {streams.width()}, options.dtype(stream_type(options, streams.width(), last_streams.size())));
-  std::memcpy(row.mutable_data_ptr(), last_streams.data(), last_streams.size());
-  state_->value.begin_at(position, row.to(options.dtype()));
+  // A copy first: the bytes may lie where a number may not begin.
+  const at::Tensor bytes = bytes_at(const_cast<uint8_t*>(last_streams.data()),
+                                    static_cast<int64_t>(last_streams.size()),
+                                    options.device())
+                               .clone();
+  const at::ScalarType type = stream_type(options, streams.width(), last_streams.size());
+  state_->value.begin_at(position, bytes.view(type).to(options.dtype()));
 }
 
 void Sequence::hide_draft_rows(int64_t before, int64_t hole) {
@@ -126,20 +130,18 @@ void Sequence::copy_streams(int64_t position, std::span<uint8_t> streams) const 
   const c10::InferenceMode inference;
   const RowStore& rows = std::as_const(state_->value).streams();
   const at::ScalarType type = stream_type(rows.options(), rows.width(), streams.size());
-  const at::Tensor bytes = rows.view(position, position + 1).to(type).contiguous();
-  std::memcpy(streams.data(), bytes.const_data_ptr(), streams.size());
+  const at::Tensor row = rows.view(position, position + 1).to(type).contiguous().flatten();
+  bytes_at(streams.data(), static_cast<int64_t>(streams.size()), rows.options().device())
+      .copy_(row.view(at::kByte));
 }
 
-void Sequence::copy_ring_row(bool index,
-                             int64_t c4_layer,
-                             int64_t position,
-                             std::span<uint8_t> row) const {
+const uint8_t* Sequence::ring_row(bool index, int64_t c4_layer, int64_t position) const {
   const c10::InferenceMode inference;
   const CompressorState& state = state_->value.c4_compressor(index, c4_layer);
-  const at::Tensor bytes = state.rows->view(position, position + 1).contiguous();
-  BALEEN_CHECK(
-      bytes.nbytes() == row.size(), "ring row of {} bytes, {} wanted", bytes.nbytes(), row.size());
-  std::memcpy(row.data(), bytes.const_data_ptr(), row.size());
+  // A view of what the state holds, so the address outlives this tensor.
+  const at::Tensor row = state.rows->view(position, position + 1);
+  BALEEN_CHECK(row.is_contiguous(), "ring row of width {} with gaps", row.size(1));
+  return static_cast<const uint8_t*>(row.const_data_ptr());
 }
 
 Sequence Sequence::clone() const {
@@ -217,11 +219,13 @@ Model::Model(ModelParameters params, const ForwardConfig& forward_config)
   impl_->config = forward_config;
   impl_->numerics_name = resolved_numerics(forward_config.numerics, config);
   impl_->numerics = ops::Numerics::by_name(impl_->numerics_name);
-  if (impl_->numerics.invariant() && !params.embed.device().is_cpu()) {
+  const at::Device device = device_by_name(forward_config.device);
+  if (impl_->numerics.invariant() && !device.is_cpu()) {
     throw ConfigError("numerics \"" + impl_->numerics_name + "\" is built for the CPU only");
   }
   impl_->max_context = forward_config.max_context > 0 ? forward_config.max_context : allowed;
   impl_->params = std::move(params);
+  convert_parameters(impl_->params, impl_->params.embed.scalar_type(), device);
   impl_->weight_bytes = parameter_bytes(impl_->params);
   impl_->make_tables(1);
 }
@@ -233,9 +237,10 @@ Model Model::load(const std::filesystem::path& folder, const ForwardConfig& forw
   weights::OpenOptions open_options;
   open_options.load_mtp = forward_config.with_mtp;
   open_options.progress = forward_config.load_progress;
-  return Model(
-      load_parameters(weights::Checkpoint::open(folder, open_options), at::TensorOptions(dtype)),
-      forward_config);
+  const at::Device device = device_by_name(forward_config.device);
+  return Model(load_parameters(weights::Checkpoint::open(folder, open_options),
+                               at::TensorOptions(dtype).device(device)),
+               forward_config);
 }
 
 Model::Model(Model&&) noexcept = default;
@@ -253,8 +258,12 @@ cache::CacheFormats Model::cache_formats() const {
 }
 
 cache::PoolMemory Model::make_pools(const cache::CacheSizes& sizes, bool paint) const {
-  return model::make_pools(
-      impl_->params.config, impl_->numerics, impl_->params.embed.scalar_type(), sizes, paint);
+  return model::make_pools(impl_->params.config,
+                           impl_->numerics,
+                           impl_->params.embed.scalar_type(),
+                           sizes,
+                           paint,
+                           impl_->params.embed.device());
 }
 
 Sequence Model::new_sequence(cache::PoolMemory& pools, const cache::SequencePages& pages) const {

@@ -32,10 +32,11 @@ struct ForwardConfig {
   /// With "+invariant" behind it every sum has one order per row: the logits of a token depend on
   /// its sequence alone, bit for bit, not on batch, chunks, cache hits or threads.
   std::string numerics = "checkpoint";
-  int64_t max_context = 0;   // tokens of one sequence; 0: what config.json allows
-  int64_t max_rollback = 0;  // tokens that a sequence can take back without a copy
-  bool with_mtp = false;     // run the MTP block on every sequence
-  int32_t num_threads = 1;   // of one operator; more than 1 slows small models down
+  int64_t max_context = 0;     // tokens of one sequence; 0: what config.json allows
+  int64_t max_rollback = 0;    // tokens that a sequence can take back without a copy
+  bool with_mtp = false;       // run the MTP block on every sequence
+  std::string device = "cpu";  // where weights, sequences and shared pages live; "cuda", "cuda:N"
+  int32_t num_threads = 1;     // of one operator; more than 1 slows small models down
   /// Bytes read so far and in all, from load(); may be empty, may be called by several threads.
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> load_progress = {};
 };
@@ -57,17 +58,19 @@ class Sequence {
   /// The next token is that of `position`; the rows before it must be in the pages.
   void begin_at(int64_t position);
   /// The same, and the draft layer begins one row earlier, with the streams that copy_streams()
-  /// gave for position - 1.
+  /// gave for position - 1: bytes in the memory of the device, as there.
   void begin_at(int64_t position, std::span<const uint8_t> last_streams);
   /// Rows of the draft layer that must not be read: those before `before`, and `hole` (-1: none).
   void hide_draft_rows(int64_t before, int64_t hole);
   /// Forgets the chain of guesses behind the tokens processed so far.
   void drop_draft_chain();
-  /// Streams of one of the latest positions, in bf16 or as computed, by the size of `streams`.
+  /// Streams of one of the latest positions, in bf16 or as computed, by the size of `streams`,
+  /// which is memory of the device.
   void copy_streams(int64_t position, std::span<uint8_t> streams) const;
   /// Row of a kC4 layer's compressor ring at one of the last positions of the latest step, as the
-  /// ring's bytes; `index`: of its index compressor.
-  void copy_ring_row(bool index, int64_t c4_layer, int64_t position, std::span<uint8_t> row) const;
+  /// ring's bytes in the device's memory; `index`: of its index compressor. Valid until the next
+  /// step.
+  const uint8_t* ring_row(bool index, int64_t c4_layer, int64_t position) const;
   /// Deep copy; putting a copy back restores the sequence. Not for rows in shared pages.
   Sequence clone() const;
   int64_t bytes() const;
@@ -134,7 +137,8 @@ class Model {
  public:
   /// Throws Error naming file, tensor or key when the checkpoint cannot be used.
   static Model load(const std::filesystem::path& folder, const ForwardConfig& forward_config);
-  /// From parameters that are already in memory (their dtype is the compute type).
+  /// From parameters that are already in memory (their dtype is the compute type); they are moved
+  /// to the device.
   Model(ModelParameters params, const ForwardConfig& forward_config);
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -146,7 +150,7 @@ class Model {
   /// How this model's rows are stored in a shared cache: packed where its numerics round rows to
   /// those formats, else in the compute type.
   cache::CacheFormats cache_formats() const;
-  /// Pools of those formats for this model. `paint`: see PoolMemory.
+  /// Pools of those formats for this model, in the memory of its device. `paint`: see PoolMemory.
   cache::PoolMemory make_pools(const cache::CacheSizes& sizes, bool paint) const;
   /// A sequence whose rows lie in `pools` at the pages that `pages` names. Both outlive it; `pages`
   /// may change between steps. It cannot be cloned.

@@ -1,5 +1,7 @@
 #include "model/paged_formats.h"
 
+#include "model/device_storage.h"
+
 namespace baleen::model {
 namespace {
 
@@ -35,13 +37,19 @@ cache::PoolMemory make_pools(const ModelConfig& config,
                              const ops::Numerics& numerics,
                              at::ScalarType compute,
                              const cache::CacheSizes& sizes,
-                             bool paint) {
+                             bool paint,
+                             at::Device device) {
   const cache::CacheFormats formats = cache_formats(numerics, compute);
   const cache::PoolMemory::Codecs codecs{
       .kv = cache::EntryCodec::kv(formats.kv, config.head_dim, config.qk_rope_head_dim),
       .index =
           cache::EntryCodec::index(formats.index, config.index_head_dim, index_rounding(numerics))};
-  return cache::PoolMemory(cache::cache_shape(config, formats), formats, codecs, sizes, paint);
+  return cache::PoolMemory(cache::cache_shape(config, formats),
+                           formats,
+                           codecs,
+                           sizes,
+                           paint,
+                           device.is_cpu() ? cache::PoolStorage::host() : device_storage(device));
 }
 
 }  // namespace baleen::model

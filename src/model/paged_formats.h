@@ -1,6 +1,7 @@
 #pragma once
-// In which formats a model's rows go into the shared cache. A packed format is chosen only where
-// the numerics have already rounded rows to it, so that what is read back is what was computed.
+// In which formats a model's rows go into the shared cache, and pools of those formats in the
+// memory of the model's device. A packed format is chosen only where the numerics have already
+// rounded rows to it, so that what is read back is what was computed.
 //
 //   cache::PoolMemory pools = make_pools(config, numerics, at::kFloat, sizes, /*paint=*/false);
 
@@ -19,6 +20,7 @@ cache::PoolMemory make_pools(const ModelConfig& config,
                              const ops::Numerics& numerics,
                              at::ScalarType compute,
                              const cache::CacheSizes& sizes,
-                             bool paint);
+                             bool paint,
+                             at::Device device = at::kCPU);
 
 }  // namespace baleen::model

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "cache/entry_codec.h"
 #include "model/row_store.h"
@@ -25,11 +26,14 @@ struct PagedRowsLayout {
   /// Rings only: how many rows before a pass the pass may read. 0: rows are read from their pages.
   int64_t carry_rows = 0;
   bool paint_truncated = false;  // NaN over rows that were taken back
+  /// Rows are written and read by tensor operations, as they must be in a device's memory; else
+  /// number by number, which is faster on the host.
+  bool by_tensors = false;
 };
 
 class PagedRows final : public RowStore {
  public:
-  /// `options`: dtype of what view() gives, float or double on the CPU.
+  /// `options`: dtype of what view() gives, float or double, and the device of the pools' memory.
   PagedRows(PagedRowsLayout layout, const at::TensorOptions& options);
 
   int64_t begin() const override { return begin_; }
@@ -49,6 +53,8 @@ class PagedRows final : public RowStore {
   bool is_ring() const { return layout_.carry_rows > 0; }
   at::Tensor read(int64_t first, int64_t last) const;
   void write(const at::Tensor& rows, int64_t first);
+  at::Tensor read_on_host(int64_t first, int64_t last) const;
+  void write_on_host(const at::Tensor& rows, std::span<const int64_t> kept, int64_t first);
 
   PagedRowsLayout layout_;
   at::TensorOptions options_;

@@ -45,7 +45,8 @@ std::unique_ptr<RowStore> PagedStores::window_rows(int64_t window_layer) const {
                                              page_of(pages.swa, position, "window"),
                                              position % kPageTokens);
                           },
-                      .paint_truncated = options_.paint_unused},
+                      .paint_truncated = options_.paint_unused,
+                      .by_tensors = by_tensors()},
       tensors_);
 }
 
@@ -65,7 +66,8 @@ PagedRowsLayout PagedStores::ring(int64_t row_width,
           .locate = std::move(locate),
           .keeps = keeps,
           .carry_rows = (overlap ? 2 : 1) * spec.ratio - 1,
-          .paint_truncated = options_.paint_unused};
+          .paint_truncated = options_.paint_unused,
+          .by_tensors = by_tensors()};
 }
 
 std::unique_ptr<RowStore> PagedStores::entries(cache::EntryCodec codec,
@@ -77,9 +79,11 @@ std::unique_ptr<RowStore> PagedStores::entries(cache::EntryCodec codec,
         return (pools.*place)(
             layer, page_of(pages.full, entry * ratio, "full"), entry % (kPageTokens / ratio));
       };
-  return std::make_unique<PagedRows>(
-      PagedRowsLayout{.codec = codec, .locate = locate, .paint_truncated = options_.paint_unused},
-      tensors_);
+  return std::make_unique<PagedRows>(PagedRowsLayout{.codec = codec,
+                                                     .locate = locate,
+                                                     .paint_truncated = options_.paint_unused,
+                                                     .by_tensors = by_tensors()},
+                                     tensors_);
 }
 
 CompressorState PagedStores::c4(const LayerSpec& spec, int64_t layer) const {

@@ -36,6 +36,7 @@ class PagedStores {
  private:
   using EntryPlace = cache::RowPlace (cache::PoolMemory::*)(int64_t, cache::FullPage, int64_t);
 
+  bool by_tensors() const { return options_.rows_by_tensors || !tensors_.device().is_cpu(); }
   std::unique_ptr<RowStore> window_rows(int64_t window_layer) const;
   PagedRowsLayout ring(int64_t row_width,
                        const LayerSpec& spec,

@@ -29,6 +29,7 @@ struct Variant {
   const char* name;
   ops::Numerics numerics;
   at::ScalarType dtype;
+  bool by_tensors = false;
 };
 
 std::vector<Variant> variants() {
@@ -38,7 +39,11 @@ std::vector<Variant> variants() {
           {"plain float", ops::Numerics::plain(), at::kFloat},
           {"reference double", ops::Numerics::reference(), at::kDouble},
           {"reference float", ops::Numerics::reference(), at::kFloat},
-          {"8-bit index keys", fp8_keys, at::kDouble}};
+          {"8-bit index keys", fp8_keys, at::kDouble},
+          {"plain float by tensors", ops::Numerics::plain(), at::kFloat, true},
+          {"reference double by tensors", ops::Numerics::reference(), at::kDouble, true},
+          {"reference float by tensors", ops::Numerics::reference(), at::kFloat, true},
+          {"8-bit index keys by tensors", fp8_keys, at::kDouble, true}};
 }
 
 /// The same with every sum in one order per row.
@@ -56,6 +61,7 @@ class PagedModel {
   PagedModel(ModelConfig config, const Variant& variant, int64_t max_tokens)
       : params_(small_model(std::move(config), variant.dtype)),
         numerics_(variant.numerics),
+        by_tensors_(variant.by_tensors),
         tables_(make_rope_tables(params_.config, max_tokens, params_.embed, numerics_)),
         pools_(make_pools(params_.config, numerics_, variant.dtype, sizes(), /*paint=*/true)) {
     std::mt19937 random(5);
@@ -83,7 +89,9 @@ class PagedModel {
     return SequenceState(params_.config, options(), params_.embed.options());
   }
   SequenceState paged_state(const SequencePages& pages) {
-    return SequenceState(params_.config, options(), params_.embed.options(), pools_, pages);
+    SequenceStateOptions paged = options();
+    paged.rows_by_tensors = by_tensors_;
+    return SequenceState(params_.config, paged, params_.embed.options(), pools_, pages);
   }
   void grow(SequencePages& pages, int64_t num_tokens) {
     while (static_cast<int64_t>(pages.full.size()) * cache::kPageTokens < num_tokens) {
@@ -147,6 +155,7 @@ class PagedModel {
 
   ModelParameters params_;
   ops::Numerics numerics_;
+  bool by_tensors_;
   RopeTables tables_;
   cache::PoolMemory pools_;
   std::vector<FullPage> free_full_;

@@ -29,6 +29,8 @@ namespace baleen::model {
 struct SequenceStateOptions {
   int64_t max_rollback = 0;  // tokens that rollback() may take back
   bool with_mtp = false;     // keep what the MTP blocks need
+  /// Pages on the host are read and written as a device's must be, see PagedRowsLayout; for tests.
+  bool rows_by_tensors = false;
 #ifdef NDEBUG
   bool paint_unused = false;  // NaN in memory that holds no row
 #else

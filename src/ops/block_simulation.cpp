@@ -74,6 +74,14 @@ at::Tensor simulate_tiles(const at::Tensor& x,
 
 }  // namespace
 
+at::Tensor block_scale_fp8(const at::Tensor& amax) {
+  return scale_of(amax, kE4m3MinAmax, kE4m3Max);
+}
+
+at::Tensor block_scale_fp4(const at::Tensor& amax) {
+  return scale_of(amax, kE2m1MinAmax, kE2m1Max);
+}
+
 at::Tensor simulate_tiles_fp8(const at::Tensor& x, int64_t tile_rows, int64_t tile_cols) {
   return simulate_tiles(x, tile_rows, tile_cols, kFp8Tile);
 }

@@ -16,4 +16,9 @@ namespace baleen::ops {
 at::Tensor simulate_tiles_fp8(const at::Tensor& x, int64_t tile_rows, int64_t tile_cols);
 at::Tensor simulate_tiles_fp4(const at::Tensor& x, int64_t tile_rows, int64_t tile_cols);
 
+/// Scale of a block from its largest magnitude, float in and out: a power of two, the one that the
+/// codecs of numerics/block_scale.h choose.
+at::Tensor block_scale_fp8(const at::Tensor& amax);
+at::Tensor block_scale_fp4(const at::Tensor& amax);
+
 }  // namespace baleen::ops

@@ -155,14 +155,11 @@ void ModelExecutor::change_page(const cache::PageChange& change) {
 
 void ModelExecutor::capture(const cache::CaptureJob& job) {
   const model::Sequence& sequence = slot_of(job.slot).sequence.at(0);
-  const cache::PassRows pass{.attention =
-                                 [&](int64_t layer, int64_t position, std::span<uint8_t> row) {
-                                   sequence.copy_ring_row(/*index=*/false, layer, position, row);
-                                 },
-                             .index =
-                                 [&](int64_t layer, int64_t position, std::span<uint8_t> row) {
-                                   sequence.copy_ring_row(/*index=*/true, layer, position, row);
-                                 }};
+  const cache::PassRows pass{
+      .attention = [&](int64_t layer,
+                       int64_t position) { return sequence.ring_row(false, layer, position); },
+      .index = [&](int64_t layer,
+                   int64_t position) { return sequence.ring_row(true, layer, position); }};
   mover_->capture(job, &pass);
   keep_streams(job);
 }
