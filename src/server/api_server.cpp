@@ -24,6 +24,7 @@
 #include "server/messages/messages_request.h"
 #include "server/native/native_request.h"
 #include "server/openapi_text.h"
+#include "server/operations/engine_control.h"
 #include "server/operations/health_probe.h"
 #include "server/operations/server_facts.h"
 #include "server/responses/response_store.h"
@@ -138,8 +139,20 @@ class ApiServer::State {
       add_fact(router, path, [this] { return server_info(facts()); });
     }
     add_fact(router, "/get_load", [this] { return json::array{server_load(facts())}; });
-    add_control(
-        router, "/abort_request", [this](const json::object& body) { return abort_request(body); });
+    add_control(router, "POST", "/abort_request", [this](const json::object& body) {
+      return abort_request(body);
+    });
+    for (const char* method : {"GET", "POST"}) {
+      add_control(router, method, "/flush_cache", [this](const json::object& body) {
+        return flush_cache(body, engine_);
+      });
+    }
+    add_control(router, "POST", "/pause_generation", [this](const json::object& body) {
+      return pause_generation(body, engine_);
+    });
+    add_control(router, "POST", "/continue_generation", [this](const json::object& body) {
+      return continue_generation(body, engine_);
+    });
     for (const char* prefix : {"", "/v1"}) {
       add_answer(router, std::string(prefix) + "/tokenize", tokenize);
       add_answer(router, std::string(prefix) + "/detokenize", detokenize);
@@ -200,10 +213,10 @@ class ApiServer::State {
                                      : error_response(body.status(), error_form_of(request.path)));
                 });
   }
-  /// POST for those who run the server; an empty body is an empty object.
+  /// For those who run the server; an empty body is an empty object.
   template <class Control>
-  void add_control(http::Router& router, const char* path, Control control) {
-    router.add("POST", path, [this, control](http::Request&& request, http::ResponseWriter writer) {
+  void add_control(http::Router& router, const char* method, const char* path, Control control) {
+    router.add(method, path, [this, control](http::Request&& request, http::ResponseWriter writer) {
       Status status = check_admin_key(request.headers, config_.api_key, config_.admin_api_key);
       json::object body;
       if (status.ok() && !request.body.empty()) {

@@ -52,7 +52,10 @@ const std::map<std::string, std::string>& valid_bodies() {
       {"DetokenizeRequest", R"({"tokens": [1]})"},
       {"ParseCallsRequest", R"({"text": "hi", "tools": []})"},
       {"SeparateReasoningRequest", R"({"text": "hi"})"},
-      {"AbortRequest", R"({"rid": "x"})"}};
+      {"AbortRequest", R"({"rid": "x"})"},
+      {"PauseRequest", R"({"mode": "in_place"})"},
+      {"ContinueRequest", "{}"},
+      {"FlushRequest", "{}"}};
   return bodies;
 }
 

@@ -108,6 +108,47 @@ TEST(OperationsTest, AbortEndsAllChoicesOfAnAnswer) {
   EXPECT_TRUE(api.idle_soon());
 }
 
+TEST(OperationsTest, PausedRequestsGoOnLater) {
+  ScriptedApiOptions options;
+  options.step_delay = std::chrono::microseconds(500);
+  ScriptedApi api(options);
+  api.emit("one two three four five six seven eight nine ten");
+  const auto ask = [&] {
+    return std::async(std::launch::async, [&] {
+      return api.ok(kTextPath, R"({"model": "m", "prompt": "q", "max_tokens": 100})");
+    });
+  };
+  for (const char* mode : {"in_place", "retract"}) {
+    EXPECT_EQ(api.ok("/pause_generation", R"({"mode": ")" + std::string(mode) + R"("})"),
+              json::value(json::object{{"success", true}}));
+    auto waiting = ask();
+    EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+    api.ok("/continue_generation", "");
+    EXPECT_EQ(waiting.get().at("choices").at(0).at("finish_reason"), "stop");
+  }
+  EXPECT_EQ(api.post("/pause_generation", R"({"mode": "softly"})").status, 400);
+  EXPECT_EQ(api.post("/continue_generation", R"({"x": 1})").status, 400);
+}
+
+TEST(OperationsTest, PausingCanAbort) {
+  ScriptedApiOptions options;
+  options.step_delay = std::chrono::microseconds(1000);
+  options.max_context = 1 << 20;
+  ScriptedApi api(options);
+  api.emit("on and on ", engine::ScriptEnd::kRepeat);
+  auto answer = std::async(std::launch::async, [&] {
+    return api.ok(kTextPath, R"({"model": "m", "prompt": "q", "max_tokens": 100000})");
+  });
+  for (int i = 0; i < 500 && api.engine->stats().num_running == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(get_status(api, "/flush_cache"), 400) << "a request runs";
+  api.ok("/pause_generation", "");
+  EXPECT_EQ(answer.get().at("choices").at(0).at("finish_reason"), "abort");
+  EXPECT_EQ(get_status(api, "/flush_cache"), 200);
+  api.ok("/continue_generation", "");
+}
+
 TEST(OperationsTest, ControlNeedsTheAdminKey) {
   ScriptedApiOptions options;
   options.server.api_key = "user";
