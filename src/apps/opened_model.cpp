@@ -38,6 +38,9 @@ void add_load_flags(CLI::App& command, OpenModelOptions& options) {
   command.add_option("--threads", options.num_threads, "CPU threads of one operator")
       ->check(CLI::Range(1, 1024));
   options.speculation.add(command);
+  command.add_flag("--record-choices",
+                   options.record_choices,
+                   "Keep the experts and picked entries of all cached tokens");
 }
 
 void add_capacity_flags(CLI::App& command,
@@ -139,6 +142,7 @@ OpenedModel open_model(const OpenModelOptions& options) {
   forward.num_threads = options.num_threads;
   forward.with_mtp = drafts.max_drafts > 0;
   forward.max_rollback = drafts.max_drafts;
+  forward.record_choices = options.record_choices;
   forward.load_progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
   model::Model model = model::Model::load(folder, forward);
   progress.finish();

@@ -41,6 +41,7 @@ struct OpenModelOptions {
   bool no_overlap = false;            // take a step's result before the next is planned
   int32_t cache_mib = 256;            // of the shared prefix cache; 0: none
   int32_t num_threads = 1;            // of one operator
+  bool record_choices = false;        // routes and picks, for requests that ask
   SpeculationFlags speculation;
   bool show_progress = true;
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/strong_id.h"
+#include "cache/choice_records.h"
 #include "cache/sequence_cache.h"
 
 namespace baleen::engine {
@@ -35,6 +36,7 @@ struct BatchRow {
   int32_t follows = -1;
   int32_t sampling_index = -1;  // into BatchPlan::sampling; -1: draw no token (prompt not finished)
   int32_t input_logprobs_from = -1;  // first position whose token's log-prob is wanted, -1: none
+  int32_t choices_from = -1;         // first position whose recorded choices are wanted, -1: none
   int32_t next_id = -1;  // the prompt's token behind this part of it, -1: none or not known
   // Rows of the draft layer that others made for other texts: those before draft_begin and row
   // draft_hole (-1: none) are not read.
@@ -98,7 +100,10 @@ struct RowResult {
   std::vector<float> logprobs;  // one per accepted token where wanted
   std::vector<std::vector<TokenLogprob>> top_logprobs;  // best first, one list per accepted token
   std::vector<TokenLogprob> input_logprobs;             // positions max(1, from) .. end of the row
-  int32_t num_drafted = 0;   // drafts that a verify row tried; of them ids.size() - 1 stood
+  int32_t num_drafted = 0;  // drafts that a verify row tried; of them ids.size() - 1 stood
+  /// Where wanted: of positions min(from, first of the row) .. end of the row, refused drafts
+  /// included. An executor without a shared cache begins at the row's first.
+  cache::ChoiceRecords choices;
   bool nan_logits = false;   // NaN or +inf, or no token left to draw; ids is empty
   bool out_of_room = false;  // no further token of this sequence can be run: it ends with kLength
 };

@@ -233,8 +233,12 @@ void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResu
   if (planned.input_logprobs_from >= 0) {
     generation.keep_prompt_logprobs(std::move(result.input_logprobs));
   }
+  if (planned.choices_from >= 0) {
+    generation.keep_choices(std::move(result.choices));
+  }
   OutputEvent event;
   if (planned.sampling_index < 0) {
+    generation.settle_choices(row.first_position + row.num_tokens);
     scheduler_->settle(row, row.num_tokens);
     if (row.completes_prompt) {
       generation.finish_prompt_only(event);

@@ -57,11 +57,12 @@ GenerationRules generation_rules(const EngineConfig& config,
           fmt::format("token {} is outside the vocabulary of {}", id, capacity.vocab_size));
     }
   }
-  return {config.end_token_ids,
-          config.reasoning_end_id,
-          tokenizer.find(text::kDsml).value_or(-1),
-          capacity.max_context,
-          capacity.vocab_size};
+  return {.end_token_ids = config.end_token_ids,
+          .reasoning_end_id = config.reasoning_end_id,
+          .markup_id = tokenizer.find(text::kDsml).value_or(-1),
+          .max_context = capacity.max_context,
+          .vocab_size = capacity.vocab_size,
+          .choices = capacity.choices};
 }
 
 }  // namespace
@@ -78,7 +79,10 @@ Engine::State::State(EngineConfig config_in,
       tokenizer(std::move(tokenizer_in)),
       environment(std::move(environment_in)),
       rules(generation_rules(config, capacity, *tokenizer)),
-      limits{capacity.max_context, capacity.vocab_size, config.reasoning_end_id >= 0},
+      limits{.max_context = capacity.max_context,
+             .vocab_size = capacity.vocab_size,
+             .has_reasoning_end = config.reasoning_end_id >= 0,
+             .records_choices = capacity.choices.has_value()},
       metrics(registry),
       draft_metrics(registry, draft_config(config, capacity).max_drafts),
       core(scheduler_config(config, capacity),

@@ -26,6 +26,8 @@ struct ExecutorCapacity {
   /// Pages of a shared cache: the engine decides what they hold. None: the executor keeps the state
   /// of each request slot itself, and nothing is ever reused.
   std::optional<cache::SequenceCacheOptions> cache = std::nullopt;
+  /// What is recorded of every token's choices; none: nothing is.
+  std::optional<cache::ChoiceLayout> choices = std::nullopt;
 };
 
 struct ExecutorInfo {

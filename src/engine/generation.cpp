@@ -37,6 +37,9 @@ Generation::Generation(GenerationRequest request,
     grammar_.emplace(std::move(request_.grammar));
   }
   tokens_.reserve(tokens_.size() + static_cast<size_t>(max_new_tokens_));
+  if (request_.want_routes || request_.want_picks) {
+    choices_.emplace().first_position = request_.choices_from;
+  }
 }
 
 bool Generation::is_end_token(int32_t id) const {
@@ -166,6 +169,14 @@ bool Generation::ends_with(int32_t id, OutputEvent& event) {
   return false;
 }
 
+void Generation::settle_choices(int32_t end) {
+  if (choices_) {
+    BALEEN_CHECK(rules_.choices.has_value(), "choices are wanted, but not recorded");
+    cache::take_choices(*choices_, row_choices_, end, *rules_.choices);
+    row_choices_ = {};
+  }
+}
+
 bool Generation::accept(RowResult&& result, OutputEvent& event) {
   const size_t num_ids = result.ids.size();
   if (result.num_drafted > 0) {
@@ -204,6 +215,7 @@ bool Generation::accept(RowResult&& result, OutputEvent& event) {
     settle(FinishReason::kLength, text::EndCause::kLength, event);
     return true;
   }
+  settle_choices(static_cast<int32_t>(tokens_.size()) - 1);
   if (first_event_) {
     event.prompt_logprobs = std::move(prompt_logprobs_);
     first_event_ = false;
@@ -222,6 +234,8 @@ void Generation::finish(FinishReason reason, Status error, OutputEvent& event) {
 
 void Generation::settle(FinishReason reason, text::EndCause cause, OutputEvent& event) {
   stream_.finish(cause, event.deltas);
+  // What the last token chose is not known: it has not run.
+  settle_choices(static_cast<int32_t>(tokens_.size()) - (num_generated_ > 0 ? 1 : 0));
   if (first_event_) {
     event.prompt_logprobs = std::move(prompt_logprobs_);
     first_event_ = false;
@@ -234,6 +248,13 @@ void Generation::settle(FinishReason reason, text::EndCause cause, OutputEvent& 
   info.completion_tokens = num_generated_;
   info.reasoning_tokens = stream_.reasoning_tokens();
   info.drafts = drafts_;
+  info.choices = std::move(choices_);
+  if (info.choices && !request_.want_routes) {
+    info.choices->routes.clear();
+  }
+  if (info.choices && !request_.want_picks) {
+    info.choices->picks.clear();
+  }
 }
 
 }  // namespace baleen::engine

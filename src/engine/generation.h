@@ -11,8 +11,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "cache/choice_records.h"
 #include "engine/batch_plan.h"
 #include "engine/request.h"
 #include "engine/request_queue.h"
@@ -28,6 +30,7 @@ struct GenerationRules {
   int32_t markup_id = -1;         // the token in every tag of tool calls; -1: none
   int64_t max_context = 0;        // tokens
   int64_t vocab_size = 0;
+  std::optional<cache::ChoiceLayout> choices = std::nullopt;  // what the executor records
 };
 
 class Generation {
@@ -48,6 +51,8 @@ class Generation {
   bool draws_tokens() const { return max_new_tokens_ > 0; }
   /// False once they were handed over: a preempted request does not score its prompt twice.
   bool wants_prompt_logprobs() const { return request_.want_prompt_logprobs && first_event_; }
+  /// First position whose choices are not known yet; -1: none are wanted.
+  int32_t choices_from() const { return choices_ ? choices_->end() : -1; }
 
   /// Each next token depends on the one before in a way that the executor does not know.
   bool has_grammar() const { return grammar_.has_value(); }
@@ -70,6 +75,11 @@ class Generation {
   void begin(int32_t num_cached);
   /// Keeps the prompt's log-probs of a row for the first event.
   void keep_prompt_logprobs(std::vector<TokenLogprob>&& logprobs);
+  /// Keeps the choices of a row's tokens as far as they are final: before accept(), which settles
+  /// how many of a row that drew are, or finish_prompt_only().
+  void keep_choices(cache::ChoiceRecords&& records) { row_choices_ = std::move(records); }
+  /// Takes what was kept, up to position `end`.
+  void settle_choices(int32_t end);
   /// Takes the tokens of a row that drew, up to the first that ends the request. Fills `event` and
   /// returns true when the request has ended. Throws Error when the result breaks the contract.
   bool accept(RowResult&& result, OutputEvent& event);
@@ -95,6 +105,8 @@ class Generation {
   std::optional<text::GrammarMatcher> grammar_;
   std::vector<int32_t> tokens_;
   std::vector<TokenLogprob> prompt_logprobs_;
+  std::optional<cache::ChoiceRecords> choices_;  // where wanted
+  cache::ChoiceRecords row_choices_;             // of the row under way, refused drafts included
   uint64_t seed_;
   int32_t num_prompt_tokens_;
   int32_t num_generated_ = 0;

@@ -75,6 +75,7 @@ void PlanBuilder::add(const ScheduledRow& row, const Generation& generation, boo
   if (row.kind == RowKind::kPrefill && generation.wants_prompt_logprobs()) {
     out.input_logprobs_from = 0;
   }
+  out.choices_from = generation.choices_from();
   if (generation.draws_tokens() && row.draws()) {
     out.sampling_index = static_cast<int32_t>(plan_.sampling.size());
     SamplingRow& sampling = add_sampling();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cache/choice_records.h"
 #include "engine/batch_plan.h"
 #include "text/output_stream.h"
 
@@ -43,6 +44,9 @@ struct GenerationRequest {
   bool want_logprobs = false;
   int32_t top_logprobs = 0;  // [0, 20]
   bool want_prompt_logprobs = false;
+  bool want_routes = false;  // experts of every token, prompt included; executors that record them
+  bool want_picks = false;   // entries that the indexer picked, likewise
+  int32_t choices_from = 0;  // [0, prompt tokens]: first position of both
   // >= 1; once reasoning has min(budget, max_new_tokens - min(512, max_new_tokens / 4)) tokens, the
   // next one is </think>.
   std::optional<int32_t> reasoning_budget;
@@ -82,6 +86,10 @@ struct FinishInfo {
   int64_t completion_tokens = 0;
   int64_t reasoning_tokens = 0;
   DraftCounts drafts;
+  /// Where routes or picks were asked for: of the positions from `choices_from` on that have run,
+  /// which the last generated token has not. Sizes: EngineStats::capacity.choices. What was not
+  /// asked for is empty.
+  std::optional<cache::ChoiceRecords> choices;
   Status error;  // for kError and kAbort: why
 };
 

@@ -134,6 +134,17 @@ Status check_request(const GenerationRequest& request, const RequestLimits& limi
     return bad("max_drafts",
                fmt::format("max_drafts must be at least 0, is {}", *request.max_drafts));
   }
+  if ((request.want_routes || request.want_picks) && !limits.records_choices) {
+    return bad(request.want_routes ? "want_routes" : "want_picks",
+               "this server does not record choices; start it with --record-choices");
+  }
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  if (request.choices_from < 0 || request.choices_from > num_prompt_tokens) {
+    return bad("choices_from",
+               fmt::format("choices_from must be in [0, prompt tokens = {}], is {}",
+                           num_prompt_tokens,
+                           request.choices_from));
+  }
   if (request.reasoning_budget) {
     if (*request.reasoning_budget < 1) {
       return bad(

@@ -15,6 +15,7 @@ struct RequestLimits {
   int64_t max_context = 0;  // tokens of prompt and answer together
   int64_t vocab_size = 0;
   bool has_reasoning_end = false;  // a reasoning budget can be kept
+  bool records_choices = false;    // routes and picks can be given
 };
 
 inline constexpr int32_t kMaxTopLogprobs = 20;

@@ -11,7 +11,8 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr RequestLimits kLimits{.max_context = 10, .vocab_size = 100, .has_reasoning_end = true};
+constexpr RequestLimits kLimits{
+    .max_context = 10, .vocab_size = 100, .has_reasoning_end = true, .records_choices = true};
 
 Status check(const std::function<void(GenerationRequest&)>& change,
              const RequestLimits& limits = kLimits) {
@@ -40,6 +41,9 @@ TEST(RequestLimitsTest, AcceptsDefaultsAndEveryEndOfEveryRange) {
                 r.min_new_tokens = 5;
                 r.reasoning_budget = 1;
                 r.prompt = {0, 99};
+                r.want_routes = true;
+                r.want_picks = true;
+                r.choices_from = 2;
               }).ok());
   EXPECT_TRUE(check([](auto& r) { r.prompt.assign(9, 1); }).ok());
   EXPECT_TRUE(check([](auto& r) {
@@ -57,6 +61,8 @@ TEST(RequestLimitsTest, NamesTheFieldOutOfRange) {
   using R = GenerationRequest;
   const std::vector<BadField> cases = {
       {"id", [](R& r) { r.id = ""; }},
+      {"choices_from", [](R& r) { r.choices_from = -1; }},
+      {"choices_from", [](R& r) { r.choices_from = 4; }},
       {"prompt", [](R& r) { r.prompt.clear(); }},
       {"prompt", [](R& r) { r.prompt[1] = 100; }},
       {"prompt", [](R& r) { r.prompt[1] = -1; }},

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "engine/scripted_choices.h"
 #include "text/tokenizer.h"
 
 namespace baleen::engine {
@@ -109,6 +110,7 @@ RowResult ScriptedExecutor::run_row(const BatchRow& row,
     }
   }
   if (row.sampling_index < 0) {
+    record(sequence, row, result);
     return result;
   }
   if (!sequence.loaded) {
@@ -132,6 +134,8 @@ RowResult ScriptedExecutor::run_row(const BatchRow& row,
   }
   result.num_drafted = row.num_drafts;
   emit(sequence, sampling, limit, result);
+  record(sequence, row, result);
+  sequence.generated.insert(sequence.generated.end(), result.ids.begin(), result.ids.end());
   return result;
 }
 
@@ -160,6 +164,27 @@ int32_t ScriptedExecutor::draw(const Sequence& sequence, const SamplingRow& samp
                      static_cast<uint32_t>(sequence.emitted)};
   std::mt19937_64 generator(seed);
   return allowed[generator() % allowed.size()];
+}
+
+/// Choices of the row's tokens: those it ran, the accepted ones but the last, a refused one.
+void ScriptedExecutor::record(const Sequence& sequence,
+                              const BatchRow& row,
+                              RowResult& result) const {
+  if (row.choices_from < 0) {
+    return;
+  }
+  constexpr int32_t kRefused = 7;
+  std::vector<int32_t> ids = sequence.prompt;
+  ids.insert(ids.end(), sequence.generated.begin(), sequence.generated.end());
+  // A row that follows one in flight may lie behind its planned place: by what has been emitted.
+  const int32_t first = row.kind == RowKind::kPrefill ? row.first_position.value()
+                                                      : static_cast<int32_t>(ids.size()) - 1;
+  if (row.kind != RowKind::kPrefill && !result.ids.empty()) {
+    ids.insert(ids.end(), result.ids.begin(), result.ids.end() - 1);
+    ids.push_back(kRefused);
+  }
+  result.choices = scripted_choices(
+      *options_.capacity.choices, std::span(ids).subspan(static_cast<size_t>(first)), first);
 }
 
 std::optional<int32_t> ScriptedExecutor::next_scripted(const Sequence& sequence) const {

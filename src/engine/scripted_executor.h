@@ -7,7 +7,9 @@
 //   options.lookup = [&](std::span<const int32_t> prompt) { return script_of_text(tokenizer, "42");
 //   }; Engine engine(config, std::make_unique<ScriptedExecutor>(options), tokenizer, metrics);
 //
-// Log-probs are synthetic: the emitted token has ln 1/2, the alternative k (id + k) has
+// Choices, where capacity.choices says that they are recorded, are those of scripted_choices.h; a
+// row that emits several tokens has the record of a refused draft behind theirs. Log-probs are
+// synthetic: the emitted token has ln 1/2, the alternative k (id + k) has
 // ln 2^-(k+1), every prompt token has ln 1/2.
 
 #include <chrono>
@@ -87,6 +89,7 @@ class ScriptedExecutor final : public Executor {
  private:
   struct Sequence {
     std::vector<int32_t> prompt;
+    std::vector<int32_t> generated;
     Script script;
     size_t step = 0;    // next step of the script
     size_t offset = 0;  // next token in it
@@ -96,6 +99,7 @@ class ScriptedExecutor final : public Executor {
   };
 
   RowResult run_row(const BatchRow& row, const BatchPlan& plan, const MaskProvider& masks);
+  void record(const Sequence& sequence, const BatchRow& row, RowResult& result) const;
   void emit(Sequence& sequence,
             const SamplingRow& sampling,
             int32_t accept_limit,

@@ -6,6 +6,7 @@
 
 #include <ATen/ops/cat.h>
 
+#include "model/choices.h"
 #include "model/compressor.h"
 #include "model/entry_attention.h"
 #include "model/indexer.h"
@@ -106,6 +107,9 @@ at::Tensor attention(const at::Tensor& x,
     indexer_rows = project_indexer(x, projections.latent, *params.indexer, place, spec, step);
   }
 
+  if (step.choices != nullptr && indexer_rows) {
+    step.choices->picks.emplace_back();
+  }
   std::vector<at::Tensor> contexts;
   contexts.reserve(step.groups.size());
   for (std::size_t g = 0; g < step.groups.size(); ++g) {
@@ -120,6 +124,9 @@ at::Tensor attention(const at::Tensor& x,
     }
     if (indexer_rows) {
       rows.picks = pick_entries(*indexer_rows, *params.indexer, place, spec, g, step);
+      if (step.choices != nullptr) {
+        step.choices->picks.back().push_back(rows.picks);
+      }
     }
     const at::Tensor query = step.rows_of(projections.query, group);
     if (step.taps != nullptr && step.taps->entry_attention && rows.entries.defined()) {

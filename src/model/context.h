@@ -21,6 +21,8 @@
 
 namespace baleen::model {
 
+struct StepChoices;
+
 /// Rotation tables of a model: plain for window layers and MTP, compressed (YaRN) for the others.
 struct RopeTables {
   ops::RopeTable plain;
@@ -88,6 +90,7 @@ class StepContext {
   std::vector<SequenceGroup> groups;
   Trace* trace = nullptr;
   Taps* taps = nullptr;
+  StepChoices* choices = nullptr;  // of main layers; null: not recorded
 
  private:
   int64_t num_rows_ = 0;

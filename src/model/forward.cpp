@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "model/choices.h"
 #include "model/device_choice.h"
 #include "model/device_storage.h"
 #include "model/draft_step.h"
@@ -156,6 +157,7 @@ struct Model::Impl {
   std::string numerics_name;
   int64_t max_context = 0;
   int64_t weight_bytes = 0;
+  cache::ChoiceLayout choice_layout;
   RopeTables tables;
   // Of one step, kept for their capacity.
   std::vector<StepRow> rows;
@@ -224,6 +226,7 @@ Model::Model(ModelParameters params, const ForwardConfig& forward_config)
     throw ConfigError("numerics \"" + impl_->numerics_name + "\" is built for the CPU only");
   }
   impl_->max_context = forward_config.max_context > 0 ? forward_config.max_context : allowed;
+  impl_->choice_layout = cache::choice_layout(config);
   impl_->params = std::move(params);
   convert_parameters(impl_->params, impl_->params.embed.scalar_type(), device);
   impl_->weight_bytes = parameter_bytes(impl_->params);
@@ -304,7 +307,18 @@ void Model::forward(std::span<const RowInput> rows, ForwardOutput& output) {
   output.mtp_spans.clear();
   StepOutput step;
   if (!rows.empty()) {
-    step = forward_step(impl.params, impl.tables, impl.rows, impl.id_tensor(), impl.numerics);
+    StepChoices choices;
+    const bool records = impl.config.record_choices;
+    step = forward_step(impl.params,
+                        impl.tables,
+                        impl.rows,
+                        impl.id_tensor(),
+                        impl.numerics,
+                        /*trace=*/nullptr,
+                        records ? &choices : nullptr);
+    if (records) {
+      encode_choices(choices, impl.choice_layout, output.choices);
+    }
   }
   output.spans = std::move(step.spans);
   output.mtp_spans = std::move(step.mtp_spans);
@@ -356,6 +370,9 @@ void Model::draft(std::span<const DraftInput> rows, ForwardOutput& output) {
 
 const ModelConfig& Model::config() const {
   return impl_->params.config;
+}
+const cache::ChoiceLayout& Model::choice_layout() const {
+  return impl_->choice_layout;
 }
 const ForwardConfig& Model::forward_config() const {
   return impl_->config;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/model_config.h"
+#include "cache/choice_layout.h"
 #include "cache/pool_memory.h"
 #include "cache/sequence_pages.h"
 
@@ -32,11 +33,12 @@ struct ForwardConfig {
   /// With "+invariant" behind it every sum has one order per row: the logits of a token depend on
   /// its sequence alone, bit for bit, not on batch, chunks, cache hits or threads.
   std::string numerics = "checkpoint";
-  int64_t max_context = 0;     // tokens of one sequence; 0: what config.json allows
-  int64_t max_rollback = 0;    // tokens that a sequence can take back without a copy
-  bool with_mtp = false;       // run the MTP block on every sequence
-  std::string device = "cpu";  // where weights, sequences and shared pages live; "cuda", "cuda:N"
-  int32_t num_threads = 1;     // of one operator; more than 1 slows small models down
+  int64_t max_context = 0;      // tokens of one sequence; 0: what config.json allows
+  int64_t max_rollback = 0;     // tokens that a sequence can take back without a copy
+  bool with_mtp = false;        // run the MTP block on every sequence
+  bool record_choices = false;  // expert routes and index picks of every token
+  std::string device = "cpu";   // where weights, sequences and shared pages live; "cuda", "cuda:N"
+  int32_t num_threads = 1;      // of one operator; more than 1 slows small models down
   /// Bytes read so far and in all, from load(); may be empty, may be called by several threads.
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> load_progress = {};
 };
@@ -115,6 +117,23 @@ struct LogitsSpan {
   int64_t count = 0;
 };
 
+/// Of every token of a step, in order: its choices as cache/choice_layout.h lays them out.
+struct ForwardChoices {
+  int64_t route_bytes = 0;  // of one token
+  std::vector<uint8_t> routes;
+  std::vector<uint8_t> picks;
+  std::vector<int64_t> pick_begin;  // per token, and the end
+
+  std::span<const uint8_t> routes_of(std::size_t token) const {
+    const auto bytes = static_cast<std::size_t>(route_bytes);
+    return std::span(routes).subspan(token * bytes, bytes);
+  }
+  std::span<const uint8_t> picks_of(std::size_t token) const {
+    const auto begin = static_cast<std::size_t>(pick_begin[token]);
+    return std::span(picks).subspan(begin, static_cast<std::size_t>(pick_begin[token + 1]) - begin);
+  }
+};
+
 struct ForwardOutput {
   int64_t vocab_size = 0;
   std::vector<LogitsSpan> spans;      // per RowInput, rows of `logits`
@@ -124,6 +143,7 @@ struct ForwardOutput {
   std::vector<float> mtp_logits;
   std::vector<double> logits_f64;
   std::vector<double> mtp_logits_f64;
+  ForwardChoices choices;  // of all tokens, with ForwardConfig::record_choices
 
   std::span<const float> row(int64_t index) const {
     return std::span<const float>(logits).subspan(static_cast<std::size_t>(index * vocab_size),
@@ -163,6 +183,8 @@ class Model {
   void draft(std::span<const DraftInput> rows, ForwardOutput& output);
 
   const ModelConfig& config() const;
+  /// Of the records in ForwardOutput::choices.
+  const cache::ChoiceLayout& choice_layout() const;
   const ForwardConfig& forward_config() const;
   const std::string& numerics_name() const;  // "reference" or "plain", and "+invariant" if so
   int64_t max_context() const;

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "model/choices.h"
 #include "ops/experts.h"
 #include "ops/rounding.h"
 #include "ops/router.h"
@@ -29,6 +30,10 @@ at::Tensor mixture_of_experts(const at::Tensor& x,
     LayerTaps& taps = place.taps_of(*step.taps, config);
     taps.router_experts = experts;
     taps.router_scores = scores;
+  }
+
+  if (step.choices != nullptr && !spec.hash_routed) {
+    step.choices->experts.push_back(experts);
   }
 
   const at::Tensor routed =

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "model/block.h"
+#include "model/choices.h"
 #include "model/head.h"
 #include "model/mtp.h"
 #include "ops/embedding.h"
@@ -159,7 +160,8 @@ StepOutput forward_step(const ModelParameters& params,
                         const std::vector<StepRow>& rows,
                         const at::Tensor& ids,
                         const ops::Numerics& numerics,
-                        Trace* trace) {
+                        Trace* trace,
+                        StepChoices* choices) {
   const ModelConfig& config = params.config;
   std::vector<SequenceGroup> groups;
   groups.reserve(rows.size());
@@ -169,6 +171,10 @@ StepOutput forward_step(const ModelParameters& params,
   }
   StepContext step(config, numerics, tables, ids, std::move(groups));
   step.trace = trace;
+  if (choices != nullptr) {
+    *choices = {.groups = step.groups, .experts = {}, .picks = {}};
+    step.choices = choices;
+  }
   const at::Tensor streams = run_main_blocks(params, step);
 
   StepOutput output;

@@ -57,12 +57,13 @@ struct StepOutput {
 };
 
 /// Runs the new tokens of several sequences at once and advances their states. ids i64 [N], row
-/// after row. No gradients.
+/// after row. No gradients. `choices`, if any, is overwritten with those of the step.
 StepOutput forward_step(const ModelParameters& params,
                         const RopeTables& tables,
                         const std::vector<StepRow>& rows,
                         const at::Tensor& ids,
                         const ops::Numerics& numerics,
-                        Trace* trace = nullptr);
+                        Trace* trace = nullptr,
+                        StepChoices* choices = nullptr);
 
 }  // namespace baleen::model

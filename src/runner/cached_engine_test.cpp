@@ -54,6 +54,7 @@ model::Model random_model(const Arithmetic& arithmetic, int64_t index_topk) {
   forward.max_context = kContext;
   forward.compute =
       arithmetic.doubles ? model::ComputeType::kFloat64 : model::ComputeType::kFloat32;
+  forward.record_choices = true;
   const at::ScalarType dtype = arithmetic.doubles ? at::kDouble : at::kFloat;
   return {model::make_fresh_parameters(config, fresh, at::TensorOptions(dtype)), forward};
 }
@@ -113,6 +114,8 @@ class Bench {
     request.max_new_tokens = max_new;
     request.ignore_eos = true;
     request.want_logprobs = true;
+    request.want_routes = true;
+    request.want_picks = true;
     request.sampling.temperature = temperature;
     request.sampling.frequency_penalty = temperature > 0 ? 0.5F : 0.0F;
     request.sampling.seed = 77;
@@ -137,6 +140,15 @@ void expect_same(const engine::CollectingSink& cached,
   ASSERT_EQ(cached.ids(), cold.ids()) << what;
   for (size_t i = 0; i < a.size(); ++i) {
     ASSERT_LE(std::abs(a[i].logprob - b[i].logprob), tolerance) << what << " token " << i;
+  }
+  // Experts and entries: positions of the prompt that another sequence ran included.
+  const auto& found = cached.finish().choices;
+  const auto& expected = cold.finish().choices;
+  ASSERT_TRUE(found && expected) << what;
+  ASSERT_EQ(found->first_position, 0);
+  ASSERT_EQ(found->count, static_cast<int32_t>(cold.finish().prompt_tokens + b.size() - 1)) << what;
+  if (tolerance == 0.0) {
+    ASSERT_EQ(*found, *expected) << what;
   }
 }
 

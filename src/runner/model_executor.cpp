@@ -52,6 +52,9 @@ ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std
       });
     }
   }
+  if (model_.forward_config().record_choices) {
+    recorder_.emplace(model_.choice_layout(), cache_sizes_.full_pages);
+  }
   slots_.resize(static_cast<size_t>(config_.num_slots));
   inputs_.reserve(slots_.size());
 }
@@ -64,6 +67,9 @@ engine::ExecutorCapacity ModelExecutor::capacity() const {
   out.vocab_size = model_.config().vocab_size;
   out.max_accepted = config_.drafts.max_drafts + 1;
   out.max_drafts = config_.drafts.max_drafts;
+  if (recorder_) {
+    out.choices = model_.choice_layout();
+  }
   if (pools_) {
     cache::SequenceCacheOptions& options = out.cache.emplace();
     options.geometry = cache::cache_geometry(pools_->shape());
@@ -128,6 +134,9 @@ void ModelExecutor::reset(const engine::SlotReset& reset) {
 
 void ModelExecutor::resume(const cache::ResumeCopy& copy) {
   mover_->resume(copy);
+  if (recorder_) {
+    recorder_->resume(copy);
+  }
   ExecutorSlot& slot = slot_of(copy.slot);
   if (copy.recompute_draft_row && slot.drafts) {
     slot.sequence.at(0).begin_at(copy.position, mover_->streams(copy.source));
@@ -283,9 +292,18 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
   result_.step = plan.step;
   result_.rows.clear();
   result_.rows.resize(plan.rows.size());
+  size_t first_token = 0;  // of the row, among those of the step
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const engine::BatchRow& row = plan.rows[i];
     const model::LogitsSpan span = output_.spans[i];
+    const size_t num_run = inputs_[i].ids.size();  // fewer than planned where drafts were fewer
+    if (recorder_) {
+      engine::BatchRow run = row;
+      run.num_tokens = static_cast<int32_t>(num_run);
+      recorder_->record(
+          run, slot_of(row.slot).pages, output_.choices, first_token, result_.rows[i]);
+    }
+    first_token += num_run;
     if (wants_prompt_scores(row)) {
       score_prompt(row, plan, span, result_.rows[i]);
     }

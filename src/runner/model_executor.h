@@ -19,6 +19,7 @@
 #include "engine/accepted_tokens.h"
 #include "engine/executor.h"
 #include "model/forward.h"
+#include "runner/choice_recorder.h"
 #include "runner/drafter.h"
 #include "runner/executor_slot.h"
 
@@ -79,8 +80,9 @@ class ModelExecutor final : public engine::Executor {
   std::optional<cache::PoolMemory> pools_;
   std::optional<cache::PageMover> mover_;  // of pools_
   std::optional<cache::PaintOnFree> painter_;
-  Drafter drafter_;                  // of model_
-  std::vector<ExecutorSlot> slots_;  // never moved: the sequences point at their pages
+  Drafter drafter_;                         // of model_
+  std::optional<ChoiceRecorder> recorder_;  // with ForwardConfig::record_choices
+  std::vector<ExecutorSlot> slots_;         // never moved: the sequences point at their pages
   std::vector<model::RowInput> inputs_;
   std::vector<int32_t> verified_ids_;  // of the verify rows, one row after another
   model::ForwardOutput output_;

@@ -14,7 +14,8 @@ engine::RequestLimits limits_of(const engine::Engine& engine) {
   const engine::ExecutorCapacity capacity = engine.stats().capacity;
   return {.max_context = capacity.max_context,
           .vocab_size = capacity.vocab_size,
-          .has_reasoning_end = engine.config().reasoning_end_id >= 0};
+          .has_reasoning_end = engine.config().reasoning_end_id >= 0,
+          .records_choices = capacity.choices.has_value()};
 }
 
 /// What clients may call this answer: its id, and the ids that /generate gives its prompts.
