@@ -20,4 +20,12 @@ int device_count() {
   return count;
 }
 
+int multiprocessor_count() {
+  int device = 0;
+  int count = 0;
+  BALEEN_CUDA_CHECK(cudaGetDevice(&device));
+  BALEEN_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  return count;
+}
+
 }  // namespace baleen::device

@@ -20,6 +20,8 @@ class DeviceError : public Error {
 
 /// Number of usable CUDA devices; 0 without a driver.
 int device_count();
+/// Multiprocessors of the current device.
+int multiprocessor_count();
 
 }  // namespace baleen::device
 

@@ -69,12 +69,12 @@ class IndexKeyPool {
       }
     }
     const int64_t rows = int64_t{requests} * q;
-    queries.resize(static_cast<std::size_t>(rows * kIndexHeads * kIndexDims));
+    queries.resize(static_cast<std::size_t>(rows * kScoreHeads * kScoreDims));
     for (uint8_t& code : queries) {
       code = shape.keys == KeyKind::kFp4Valued ? fp4_code(random)
                                                : numerics::e4m3_from_float(random.normal(2.0F));
     }
-    head_weights = random.normals(rows * kIndexHeads, 0.1F);  // of both signs
+    head_weights = random.normals(rows * kScoreHeads, 0.1F);  // of both signs
   }
 
   /// The oracle's score before rounding; `magnitude` becomes the sum of |a_h| * relu, scaled alike.
@@ -83,22 +83,22 @@ class IndexKeyPool {
         table[static_cast<std::size_t>(row / q * table_stride + entry / kIndexPageEntries)];
     const uint8_t* page = pages.data() + id * kIndexPageBytes;
     const int64_t place = entry % kIndexPageEntries;
-    std::vector<double> key(kIndexDims);
-    for (int64_t i = 0; i < kIndexDims; ++i) {
+    std::vector<double> key(kScoreDims);
+    for (int64_t i = 0; i < kScoreDims; ++i) {
       key[static_cast<std::size_t>(i)] =
-          static_cast<double>(numerics::e4m3_to_float(page[place * kIndexDims + i]));
+          static_cast<double>(numerics::e4m3_to_float(page[place * kScoreDims + i]));
     }
     float scale;
-    std::memcpy(&scale, page + kIndexPageEntries * kIndexDims + place * 4, 4);
-    std::vector<double> query(kIndexHeads * kIndexDims);
+    std::memcpy(&scale, page + kIndexPageEntries * kScoreDims + place * 4, 4);
+    std::vector<double> query(kScoreHeads * kScoreDims);
     for (std::size_t i = 0; i < query.size(); ++i) {
       query[i] = decoded_[queries[static_cast<std::size_t>(row) * query.size() + i]];
     }
-    std::vector<double> weights(kIndexHeads);
-    std::vector<double> sizes(kIndexHeads);
+    std::vector<double> weights(kScoreHeads);
+    std::vector<double> sizes(kScoreHeads);
     for (std::size_t h = 0; h < weights.size(); ++h) {
       weights[h] = static_cast<double>(
-          head_weights[static_cast<std::size_t>(row) * static_cast<std::size_t>(kIndexHeads) + h]);
+          head_weights[static_cast<std::size_t>(row) * static_cast<std::size_t>(kScoreHeads) + h]);
       sizes[h] = std::fabs(weights[h]);
     }
     *magnitude = static_cast<double>(scale) * indexer_score_oracle(query, key, sizes, false);
@@ -124,7 +124,7 @@ class IndexKeyPool {
 
   void fill_page(int32_t id, int32_t entries, KeyKind kind, RandomValues& random) {
     uint8_t* page = pages.data() + id * kIndexPageBytes;
-    for (int64_t i = 0; i < entries * kIndexDims; ++i) {
+    for (int64_t i = 0; i < entries * kScoreDims; ++i) {
       page[i] = kind == KeyKind::kZero        ? uint8_t{0}
                 : kind == KeyKind::kFp4Valued ? fp4_code(random)
                                               : numerics::e4m3_from_float(random.normal(16.0F));
@@ -132,7 +132,7 @@ class IndexKeyPool {
     for (int64_t i = 0; i < entries; ++i) {
       const float scale =
           kind == KeyKind::kFp4Valued ? 0.25F : 0.01F * (1.0F + std::fabs(random.normal()));
-      std::memcpy(page + kIndexPageEntries * kIndexDims + i * 4, &scale, 4);
+      std::memcpy(page + kIndexPageEntries * kScoreDims + i * 4, &scale, 4);
     }
   }
 

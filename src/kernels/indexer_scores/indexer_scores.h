@@ -18,11 +18,11 @@
 
 namespace baleen::kernels {
 
-inline constexpr int64_t kIndexHeads = 64;
-inline constexpr int64_t kIndexDims = 128;
+inline constexpr int64_t kScoreHeads = 64;
+inline constexpr int64_t kScoreDims = 128;
 inline constexpr int64_t kIndexPageEntries = 64;
 /// 64 rows of 128 e4m3 codes, then 64 FP32 scales.
-inline constexpr int64_t kIndexPageBytes = kIndexPageEntries * (kIndexDims + 4);
+inline constexpr int64_t kIndexPageBytes = kIndexPageEntries * (kScoreDims + 4);
 inline constexpr int32_t kIndexMaxQueries = 6;  // per request: drafted tokens of a verify step
 
 enum class ScoreRounding { kFloat, kBf16 };  // of the final score only

@@ -39,7 +39,7 @@ class Inputs {
         const float scale = 0.01F + 0.001F * static_cast<float>(i);
         std::copy_n(reinterpret_cast<const uint8_t*>(&scale),
                     4,
-                    page.begin() + p * kIndexPageBytes + kIndexPageEntries * kIndexDims + i * 4);
+                    page.begin() + p * kIndexPageBytes + kIndexPageEntries * kScoreDims + i * 4);
       }
     }
     const int64_t chunk = 16;
@@ -58,8 +58,8 @@ class Inputs {
     table_ = device::Buffer<int32_t>::from_host(order);
     const int64_t rows = int64_t{shape.batch} * shape.q;
     queries_ =
-        device::Buffer<uint8_t>::from_host(random.e4m3_codes(rows * kIndexHeads * kIndexDims));
-    weights_ = device::Buffer<float>::from_host(random.normals(rows * kIndexHeads, 0.1F));
+        device::Buffer<uint8_t>::from_host(random.e4m3_codes(rows * kScoreHeads * kScoreDims));
+    weights_ = device::Buffer<float>::from_host(random.normals(rows * kScoreHeads, 0.1F));
     lengths_ = device::Buffer<int32_t>::from_host(
         std::vector<int32_t>(static_cast<std::size_t>(rows), static_cast<int32_t>(shape.entries)));
     params = {.queries = queries_.data(),
@@ -113,7 +113,7 @@ void measure(BenchContext& bench, const Case& shape, const std::vector<IndexerSc
   const int64_t bytes = int64_t{shape.batch} * shape.entries * 132 + pairs * 4;
   const int sets = BenchContext::sets_for(bytes);
   const Inputs inputs(shape, sets);
-  const double flop = static_cast<double>(pairs) * 2 * kIndexHeads * kIndexDims;
+  const double flop = static_cast<double>(pairs) * 2 * kScoreHeads * kScoreDims;
   const Ceiling ceiling = shape.q > 2 ? Ceiling::kFp8 : Ceiling::kRead;
   for (const bool ahead : {false, true}) {
     const auto one = [&](const std::string& row, const IndexerScoresPlan& plan) {

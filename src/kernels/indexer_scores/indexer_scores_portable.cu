@@ -12,7 +12,7 @@ constexpr uint32_t kThreads = kIndexPageEntries;  // one page per block
 
 /// Block (p, r) scores page p for query row r.
 __global__ __launch_bounds__(kThreads) void portable_kernel(IndexerScoresParams params) {
-  __shared__ float heads[kIndexHeads * kIndexDims];
+  __shared__ float heads[kScoreHeads * kScoreDims];
   const auto row = static_cast<int32_t>(blockIdx.y);
   const auto page = static_cast<int64_t>(blockIdx.x);
   const int32_t request = row / params.queries_per_request;
@@ -23,8 +23,8 @@ __global__ __launch_bounds__(kThreads) void portable_kernel(IndexerScoresParams 
   if (page * kIndexPageEntries >= longest) {
     return;
   }
-  const uint8_t* query = params.queries + row * kIndexHeads * kIndexDims;
-  for (uint32_t i = threadIdx.x; i < kIndexHeads * kIndexDims; i += kThreads) {
+  const uint8_t* query = params.queries + row * kScoreHeads * kScoreDims;
+  for (uint32_t i = threadIdx.x; i < kScoreHeads * kScoreDims; i += kThreads) {
     heads[i] = numerics::e4m3_to_float(query[i]);
   }
   __syncthreads();
@@ -33,21 +33,21 @@ __global__ __launch_bounds__(kThreads) void portable_kernel(IndexerScoresParams 
   if (entry < params.lengths[row]) {
     const int64_t id = params.page_table[request * params.page_table_stride + page];
     const uint8_t* base = params.key_pages + id * kIndexPageBytes;
-    float key[kIndexDims];
+    float key[kScoreDims];
 #pragma unroll
-    for (int i = 0; i < kIndexDims; ++i) {
-      key[i] = numerics::e4m3_to_float(base[threadIdx.x * kIndexDims + static_cast<uint32_t>(i)]);
+    for (int i = 0; i < kScoreDims; ++i) {
+      key[i] = numerics::e4m3_to_float(base[threadIdx.x * kScoreDims + static_cast<uint32_t>(i)]);
     }
     score = 0.0F;
-    for (int h = 0; h < kIndexHeads; ++h) {
+    for (int h = 0; h < kScoreHeads; ++h) {
       float dot = 0.0F;
 #pragma unroll
-      for (int i = 0; i < kIndexDims; ++i) {
-        dot = fmaf(heads[h * kIndexDims + i], key[i], dot);
+      for (int i = 0; i < kScoreDims; ++i) {
+        dot = fmaf(heads[h * kScoreDims + i], key[i], dot);
       }
-      score = fmaf(fmaxf(dot, 0.0F), params.head_weights[row * kIndexHeads + h], score);
+      score = fmaf(fmaxf(dot, 0.0F), params.head_weights[row * kScoreHeads + h], score);
     }
-    score *= reinterpret_cast<const float*>(base + kIndexPageEntries * kIndexDims)[threadIdx.x];
+    score *= reinterpret_cast<const float*>(base + kIndexPageEntries * kScoreDims)[threadIdx.x];
     if (params.rounding == ScoreRounding::kBf16) {
       score = numerics::round_to_bf16(score);
     }

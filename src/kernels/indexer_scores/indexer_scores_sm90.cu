@@ -20,10 +20,10 @@
 namespace baleen::kernels {
 namespace {
 
-constexpr uint32_t kTileBytes = kIndexPageEntries * kIndexDims;  // keys of a page
+constexpr uint32_t kTileBytes = kIndexPageEntries * kScoreDims;  // keys of a page
 constexpr uint32_t kScaleBytes = kIndexPageEntries * 4;
-constexpr uint32_t kQueryBytes = kIndexHeads * kIndexDims;
-constexpr uint32_t kWeightBytes = kIndexHeads * 4;
+constexpr uint32_t kQueryBytes = kScoreHeads * kScoreDims;
+constexpr uint32_t kWeightBytes = kScoreHeads * 4;
 constexpr int32_t kProducers = 2;    // warps that fetch keys: one alone cannot issue fast enough
 constexpr uint32_t kQuerySlots = 2;  // the next request's queries load while this one's are used
 constexpr int32_t kMaxRequests = 4096;
@@ -52,7 +52,7 @@ struct ScoresArena {
     scales = reinterpret_cast<float*>(queries + kQuerySlots * queries_per_request * kQueryBytes);
     weights = scales + stages * kIndexPageEntries;
     full =
-        reinterpret_cast<ptx::Barrier*>(weights + kQuerySlots * queries_per_request * kIndexHeads);
+        reinterpret_cast<ptx::Barrier*>(weights + kQuerySlots * queries_per_request * kScoreHeads);
     empty = full + stages;
     query_full = empty + stages;
     query_empty = query_full + kQuerySlots;
@@ -174,11 +174,11 @@ __device__ void fetch_queries(const IndexerScoresParams& params,
         ptx::tensor_load_2d(arena.queries + (place.slot * q + j) * kQueryBytes,
                             map,
                             0,
-                            (row + static_cast<int32_t>(j)) * static_cast<int32_t>(kIndexHeads),
+                            (row + static_cast<int32_t>(j)) * static_cast<int32_t>(kScoreHeads),
                             full);
       }
-      ptx::bulk_load(arena.weights + place.slot * q * kIndexHeads,
-                     params.head_weights + int64_t{row} * kIndexHeads,
+      ptx::bulk_load(arena.weights + place.slot * q * kScoreHeads,
+                     params.head_weights + int64_t{row} * kScoreHeads,
                      q * kWeightBytes,
                      full);
     }
@@ -294,7 +294,7 @@ __device__ void consume(const IndexerScoresParams& params,
     uint64_t all_heads =
         ptx::k_major_descriptor(arena.queries + query_place.slot * q * kQueryBytes);
     const float2* weights =
-        reinterpret_cast<const float2*>(arena.weights + query_place.slot * q * kIndexHeads) +
+        reinterpret_cast<const float2*>(arena.weights + query_place.slot * q * kScoreHeads) +
         lane % 4;
     ptx::keep_in_register(all_heads);
     ptx::keep_in_register(weights);
@@ -329,7 +329,7 @@ __device__ void consume(const IndexerScoresParams& params,
       } else {
         for (uint32_t j = 0; j < q; j += 2) {
           const uint64_t heads = ptx::advance_descriptor(all_heads, j * kQueryBytes);
-          const float2* a = weights + j * (kIndexHeads / 2);
+          const float2* a = weights + j * (kScoreHeads / 2);
           float* const first_row = out + j * params.score_stride;
           const int32_t first_length = lengths[j];
           const auto weight = [&](int c) { return a[c * 4]; };
@@ -346,7 +346,7 @@ __device__ void consume(const IndexerScoresParams& params,
               release();
             }
             store_scores(params, first_row, first_length, tile, sum_heads(dots, 0, weight));
-            const auto second_weight = [&](int c) { return a[kIndexHeads / 2 + c * 4]; };
+            const auto second_weight = [&](int c) { return a[kScoreHeads / 2 + c * 4]; };
             store_scores(params,
                          first_row + params.score_stride,
                          second_length,
@@ -467,17 +467,17 @@ void launch_with(const IndexerScoresParams& params,
   const CUtensorMap key_map = device::make_tensor_map(
       {.base = params.key_pages,
        .element = device::MapElement::kByte,
-       .extents = {kIndexDims, kIndexPageEntries, static_cast<uint64_t>(params.num_pages)},
-       .strides = {kIndexDims, kIndexPageBytes},
-       .box = {kIndexDims, kIndexPageEntries, 1},
+       .extents = {kScoreDims, kIndexPageEntries, static_cast<uint64_t>(params.num_pages)},
+       .strides = {kScoreDims, kIndexPageBytes},
+       .box = {kScoreDims, kIndexPageEntries, 1},
        .swizzle = device::MapSwizzle::k128});
   const int64_t rows = int64_t{params.num_requests} * params.queries_per_request;
   const CUtensorMap query_map =
       device::make_tensor_map({.base = params.queries,
                                .element = device::MapElement::kByte,
-                               .extents = {kIndexDims, static_cast<uint64_t>(rows * kIndexHeads)},
-                               .strides = {kIndexDims},
-                               .box = {kIndexDims, kIndexHeads},
+                               .extents = {kScoreDims, static_cast<uint64_t>(rows * kScoreHeads)},
+                               .strides = {kScoreDims},
+                               .box = {kScoreDims, kScoreHeads},
                                .swizzle = device::MapSwizzle::k128});
   const auto stages = static_cast<uint32_t>(plan.stages);
   device::launch(
