@@ -1,0 +1,173 @@
+#include "runner/decode/decode_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "base/error.h"
+#include "device/stream.h"
+#include "kernels/ceilings/ceilings.h"
+#include "runner/decode/decode_floor.h"
+#include "runner/decode/decode_pass.h"
+#include "runner/decode/decode_synth.h"
+
+namespace baleen::runner {
+namespace {
+
+struct Times {
+  double median_us = 0.0;
+  double p95_us = 0.0;
+};
+
+Times times_of(const device::Graph& graph, const device::Stream& stream, int32_t replays) {
+  constexpr int32_t kWarmUp = 5;
+  for (int32_t i = 0; i < kWarmUp; ++i) {
+    graph.launch(stream);
+  }
+  std::vector<double> times;
+  device::Event begin;
+  device::Event end;
+  for (int32_t i = 0; i < replays; ++i) {
+    begin.record(stream);
+    graph.launch(stream);
+    end.record(stream);
+    times.push_back(end.microseconds_since(begin));
+  }
+  std::sort(times.begin(), times.end());
+  return {times[times.size() / 2], times[times.size() * 95 / 100]};
+}
+
+double read_rate(const device::Stream& stream) {
+  constexpr int64_t kBytes = int64_t{4} << 30;
+  device::Buffer<uint8_t> source(kBytes);
+  source.fill_bytes(1);
+  device::Buffer<uint32_t> sink(1);
+  const device::Graph graph = device::Graph::capture(stream, [&](device::StreamHandle s) {
+    kernels::launch_read_stream({.source = source.data(), .bytes = kBytes, .sink = sink.data()}, s);
+  });
+  return static_cast<double>(kBytes) / times_of(graph, stream, 20).median_us * 1e-6;
+}
+
+class Bench {
+ public:
+  Bench(const DecodeBenchOptions& options, const DecodeSynth& synth, double read_tb_s)
+      : options_(options),
+        synth_(synth),
+        read_tb_s_(read_tb_s),
+        multiprocessors_(device::multiprocessor_count()) {}
+
+  /// The step of a model with those of the synthetic layers that `keep` takes.
+  DecodeBenchRow step(const std::function<bool(const DecodeLayer&)>& keep,
+                      int32_t batch,
+                      int64_t context) const {
+    DecodeModel model = synth_.model();
+    std::erase_if(model.layers, [&](const DecodeLayer& layer) { return !keep(layer); });
+    const DecodeLoad load{.tokens = batch, .context = context};
+    DecodeBenchRow row{.part = "step", .batch = batch, .context = context};
+    row.floor_bytes = ends_floor_bytes(model.config, load);
+    for (const DecodeLayer& layer : model.layers) {
+      row.floor_bytes += layer_floor_bytes(model.config, layer.spec, load);
+    }
+    DecodePass pass(
+        model,
+        {.max_requests = batch, .max_context = context + 1, .programmatic = options_.programmatic},
+        synth_.inputs(),
+        multiprocessors_);
+    pass.record(stream_.get());  // loads the kernels, which a capture must not
+    stream_.synchronize();
+    const auto begin = std::chrono::steady_clock::now();
+    pass.record(stream_.get());
+    row.eager_us =
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    stream_.synchronize();
+    row.launches = pass.num_launches();
+    const device::Graph graph =
+        device::Graph::capture(stream_, [&](device::StreamHandle stream) { pass.record(stream); });
+    const Times times = times_of(graph, stream_, options_.replays);
+    row.median_us = times.median_us;
+    row.p95_us = times.p95_us;
+    row.floor_us = floor_us(row.floor_bytes);
+    return row;
+  }
+
+  double floor_us(double bytes) const { return bytes / read_tb_s_ * 1e-6; }
+
+ private:
+  const DecodeBenchOptions& options_;
+  const DecodeSynth& synth_;
+  double read_tb_s_;
+  int32_t multiprocessors_ = 0;
+  device::Stream stream_;
+};
+
+}  // namespace
+
+DecodeBenchSummary run_decode_bench(const DecodeBenchOptions& options,
+                                    const std::function<void(const DecodeBenchRow&)>& on_row) {
+  if (options.batches.empty() || options.contexts.empty()) {
+    throw ConfigError("decode bench: no batch or no context");
+  }
+  DecodeBenchSummary summary;
+  {
+    const device::Stream stream;
+    summary.read_tb_s = read_rate(stream);
+  }
+  const int32_t most = *std::max_element(options.batches.begin(), options.batches.end());
+  const int64_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
+  DecodeSynth synth({.config = options.config, .max_requests = most, .max_context = longest + 1});
+  summary.weight_bytes = synth.weight_bytes();
+  summary.pool_bytes = synth.pool_bytes();
+  const Bench bench(options, synth, summary.read_tb_s);
+  for (const int64_t context : options.contexts) {
+    for (const int32_t batch : options.batches) {
+      synth.set_state(batch, context);
+      const DecodeBenchRow whole =
+          bench.step([](const DecodeLayer&) { return true; }, batch, context);
+      on_row(whole);
+      DecodeBenchRow ends = bench.step([](const DecodeLayer&) { return false; }, batch, context);
+      ends.part = "ends";
+      on_row(ends);
+      for (const LayerKind kind : {LayerKind::kSwa, LayerKind::kC4, LayerKind::kC128}) {
+        const auto is_kind = [kind](const DecodeLayer& layer) { return layer.spec.kind == kind; };
+        const auto count = static_cast<double>(
+            std::count_if(synth.model().layers.begin(), synth.model().layers.end(), is_kind));
+        if (count == 0) {
+          continue;
+        }
+        const DecodeBenchRow some = bench.step(is_kind, batch, context);
+        DecodeBenchRow row{.part = layer_kind_name(kind), .batch = batch, .context = context};
+        row.median_us = (some.median_us - ends.median_us) / count;
+        row.floor_bytes = (some.floor_bytes - ends.floor_bytes) / count;
+        row.floor_us = bench.floor_us(row.floor_bytes);
+        row.launches = (some.launches - ends.launches) / count;
+        on_row(row);
+      }
+    }
+  }
+  return summary;
+}
+
+std::string decode_bench_header() {
+  return "date,commit,card,part,batch,context,median_us,p95_us,floor_mb,floor_us,percent_of_floor,"
+         "launches,eager_host_us";
+}
+
+std::string decode_bench_line(const DecodeBenchRow& row, const std::string& where) {
+  char line[256];
+  std::snprintf(line,
+                sizeof(line),
+                "%s,%d,%lld,%.2f,%.2f,%.1f,%.2f,%.1f,%.1f,%.0f",
+                row.part.c_str(),
+                row.batch,
+                static_cast<long long>(row.context),
+                row.median_us,
+                row.p95_us,
+                row.floor_bytes * 1e-6,
+                row.floor_us,
+                row.median_us > 0 ? 100.0 * row.floor_us / row.median_us : 0.0,
+                row.launches,
+                row.eager_us);
+  return where + "," + line;
+}
+
+}  // namespace baleen::runner

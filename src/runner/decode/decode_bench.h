@@ -1,0 +1,51 @@
+#pragma once
+// Times decode steps of a synthetic Flash-shape model as replays of their captured graph, per kind
+// of layer, beside the bytes that such a step cannot avoid reading.
+//
+//   run_decode_bench({.config = config, .batches = {1, 8}, .contexts = {4096}}, print_row);
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/model_config.h"
+
+namespace baleen::runner {
+
+struct DecodeBenchOptions {
+  ModelConfig config;  // the layers to make; a kind without a layer has no rows
+  std::vector<int32_t> batches = {1, 8, 64};
+  std::vector<int64_t> contexts = {4096};  // tokens before the step, for every sequence
+  int32_t replays = 50;
+  bool programmatic = true;
+};
+
+/// One row: a whole step, or one layer of a kind (the step with all layers of that kind less the
+/// step without layers, divided by their number).
+struct DecodeBenchRow {
+  std::string part;  // "step", "swa", "c4", "c128", "ends" (embedding, head)
+  int32_t batch = 0;
+  int64_t context = 0;
+  double median_us = 0.0;
+  double p95_us = 0.0;       // of whole replays; 0 for layers
+  double floor_bytes = 0.0;  // decode_floor.h
+  double floor_us = 0.0;     // at the read rate measured in this run
+  double launches = 0.0;
+  double eager_us = 0.0;  // host time to launch the same without a graph; 0 for layers
+};
+
+struct DecodeBenchSummary {
+  double read_tb_s = 0.0;  // measured in this run
+  int64_t weight_bytes = 0;
+  int64_t pool_bytes = 0;
+};
+
+DecodeBenchSummary run_decode_bench(const DecodeBenchOptions& options,
+                                    const std::function<void(const DecodeBenchRow&)>& on_row);
+
+/// Column names and a row as CSV; `card`, `commit` and `date` lead every line.
+std::string decode_bench_header();
+std::string decode_bench_line(const DecodeBenchRow& row, const std::string& where);
+
+}  // namespace baleen::runner

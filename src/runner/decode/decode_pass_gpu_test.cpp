@@ -1,0 +1,133 @@
+// A decode pass on a synthetic model of Flash's shape: the captured graph gives the bits of the
+// eager launches, whatever state it was captured at, and a sequence does not feel what its
+// neighbours are.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "device/stream.h"
+#include "kernels/testing/gpu_test.h"
+#include "runner/decode/decode_floor.h"
+#include "runner/decode/decode_pass.h"
+#include "runner/decode/decode_synth.h"
+#include "weights/model_presets.h"
+
+namespace baleen::runner {
+namespace {
+
+class DecodePassGpu : public kernels::testing::GpuTest {
+ protected:
+  static constexpr int32_t kRequests = 5;
+  static constexpr int64_t kContext = 4096;
+
+  static ModelConfig config() {
+    ModelConfig out = weights::flash_4layer_config();  // window, kC4, kC128, kC4
+    out.n_routed_experts = 16;
+    return out;
+  }
+
+  /// Not one captured state: real lengths are set afterwards.
+  std::vector<float> run(DecodeSynth& synth,
+                         DecodePass& pass,
+                         int32_t requests,
+                         int64_t length,
+                         const device::Graph* graph) {
+    synth.set_state(requests, length);
+    if (graph != nullptr) {
+      graph->launch(owned_stream());
+    } else {
+      pass.record(stream());
+    }
+    synchronize();
+    std::vector<float> logits(
+        static_cast<std::size_t>(kRequests * synth.model().config.vocab_size));
+    BALEEN_CUDA_CHECK(cudaMemcpy(
+        logits.data(), pass.logits(), logits.size() * sizeof(float), cudaMemcpyDeviceToHost));
+    logits.resize(static_cast<std::size_t>(requests * synth.model().config.vocab_size));
+    return logits;
+  }
+};
+
+TEST_F(DecodePassGpu, TheGraphGivesTheBitsOfEagerLaunchesAtEveryState) {
+  DecodeSynth synth({.config = config(), .max_requests = kRequests, .max_context = kContext});
+  DecodePass eager(synth.model(),
+                   {.max_requests = kRequests, .max_context = kContext, .programmatic = false},
+                   synth.inputs(),
+                   device::multiprocessor_count());
+  DecodePass captured(synth.model(),
+                      {.max_requests = kRequests, .max_context = kContext, .programmatic = true},
+                      synth.inputs(),
+                      device::multiprocessor_count());
+  captured.record(stream());
+  synchronize();
+  const device::Graph graph =
+      device::Graph::capture(owned_stream(), [&](device::StreamHandle s) { captured.record(s); });
+  // Lengths at the edges of groups, windows and pages.
+  for (const int64_t length : {0L, 1L, 3L, 4L, 126L, 127L, 128L, 255L, 256L, 2047L, 2500L, 4094L}) {
+    for (const int32_t requests : {kRequests, 1, 3}) {
+      const std::vector<float> a = run(synth, eager, requests, length, nullptr);
+      const std::vector<float> b = run(synth, captured, requests, length, &graph);
+      ASSERT_TRUE(std::all_of(a.begin(), a.end(), [](float x) { return std::isfinite(x); }))
+          << "length " << length << " requests " << requests;
+      ASSERT_EQ(a, b) << "length " << length << " requests " << requests;
+    }
+  }
+  std::vector<uint32_t> refused(1);
+  BALEEN_CUDA_CHECK(
+      cudaMemcpy(refused.data(), captured.refused(), sizeof(uint32_t), cudaMemcpyDeviceToHost));
+  EXPECT_EQ(refused[0], 0U);
+}
+
+TEST_F(DecodePassGpu, AReplayedGraphGivesTheSameBits) {
+  DecodeSynth synth({.config = config(), .max_requests = kRequests, .max_context = kContext});
+  DecodePass pass(synth.model(),
+                  {.max_requests = kRequests, .max_context = kContext},
+                  synth.inputs(),
+                  device::multiprocessor_count());
+  pass.record(stream());
+  synchronize();
+  const device::Graph graph =
+      device::Graph::capture(owned_stream(), [&](device::StreamHandle s) { pass.record(s); });
+  const std::vector<float> first = run(synth, pass, kRequests, 3001, &graph);
+  for (int i = 0; i < 200; ++i) {
+    graph.launch(owned_stream());
+  }
+  EXPECT_EQ(run(synth, pass, kRequests, 3001, &graph), first);
+}
+
+TEST_F(DecodePassGpu, LogitsDifferFromRequestToRequest) {
+  DecodeSynth synth({.config = config(), .max_requests = kRequests, .max_context = kContext});
+  DecodePass pass(synth.model(),
+                  {.max_requests = kRequests, .max_context = kContext},
+                  synth.inputs(),
+                  device::multiprocessor_count());
+  const std::vector<float> logits = run(synth, pass, kRequests, 900, nullptr);
+  const auto vocab = static_cast<std::size_t>(config().vocab_size);
+  for (std::size_t r = 1; r < kRequests; ++r) {
+    EXPECT_FALSE(std::equal(logits.begin(),
+                            logits.begin() + static_cast<std::ptrdiff_t>(vocab),
+                            logits.begin() + static_cast<std::ptrdiff_t>(r * vocab)));
+  }
+}
+
+TEST(DecodeFloorTest, CountsTheBytesOfThePublishedTable) {
+  // Of the published shape at batch 1 and 4K, MB, counted part by part over all layers.
+  const ModelConfig config = weights::flash_config();
+  double bytes = ends_floor_bytes(config, {.tokens = 1, .context = 4096});
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    bytes += layer_floor_bytes(
+        config, config.layers[static_cast<std::size_t>(i)], {.tokens = 1, .context = 4096});
+  }
+  // Linears, routed experts, shared, head, compressors, indexer, hyper-connections, router, caches.
+  EXPECT_NEAR(bytes * 1e-6, 4599 + 3450 + 1082 + 1060 + 520 + 275 + 135 + 90 + 13, 15);
+  EXPECT_NEAR(expected_experts(config, 1), 6.0, 1e-9);
+  EXPECT_NEAR(expected_experts(config, 1000), 256.0, 1e-6);
+}
+
+}  // namespace
+}  // namespace baleen::runner
