@@ -40,6 +40,7 @@ class FlashDecodeGpu : public testing::Test {
     std::filesystem::remove_all(folder_);
     ModelConfig config = weights::flash_4layer_config();  // window, kC4, kC128, kC4
     config.index_topk = kPicks;
+    config.n_routed_experts = 64;
     weights::SynthOptions options;
     options.num_threads = 16;
     weights::write_synthetic(folder_, config, options);

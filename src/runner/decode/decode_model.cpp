@@ -27,6 +27,10 @@ std::string decode_unsupported(const ModelConfig& config) {
     add(wants("index_n_heads", config.index_n_heads, kernels::kIndexHeads));
     add(wants("index_head_dim", config.index_head_dim, kernels::kIndexDims));
   }
+  if (config.n_routed_experts % 64 != 0) {
+    add("n_routed_experts " + std::to_string(config.n_routed_experts) +
+        " (kernels: multiples of 64)");
+  }
   if (!kernels::hc_fused_sm90_supports(static_cast<int32_t>(config.hidden_size))) {
     add("hidden_size " + std::to_string(config.hidden_size) + " (kernels: 4096, 7168)");
   }

@@ -27,7 +27,7 @@ class DecodePassGpu : public kernels::testing::GpuTest {
 
   static ModelConfig config() {
     ModelConfig out = weights::flash_4layer_config();  // window, kC4, kC128, kC4
-    out.n_routed_experts = 16;
+    out.n_routed_experts = 64;  // the router's product has multiples of 64 outputs
     return out;
   }
 
@@ -113,6 +113,16 @@ TEST_F(DecodePassGpu, LogitsDifferFromRequestToRequest) {
                             logits.begin() + static_cast<std::ptrdiff_t>(vocab),
                             logits.begin() + static_cast<std::ptrdiff_t>(r * vocab)));
   }
+}
+
+TEST(DecodeModelTest, SaysWhatTheKernelsDoNotCover) {
+  EXPECT_EQ(decode_unsupported(weights::flash_config()), "");
+  EXPECT_EQ(decode_unsupported(weights::pro_config()), "");
+  EXPECT_EQ(decode_unsupported(weights::flash_4layer_config()),
+            "n_routed_experts 16 (kernels: multiples of 64)");
+  const std::string tiny = decode_unsupported(weights::tiny_config());
+  EXPECT_NE(tiny.find("head_dim 64 (kernels: 512)"), std::string::npos) << tiny;
+  EXPECT_NE(tiny.find("hidden_size 128 (kernels: 4096, 7168)"), std::string::npos) << tiny;
 }
 
 TEST(DecodeFloorTest, CountsTheBytesOfThePublishedTable) {
