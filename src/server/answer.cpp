@@ -97,6 +97,19 @@ void Answer::log_end(const char* outcome) const {
             outcome);
 }
 
+std::vector<text::OutputDelta> join_deltas(std::vector<text::OutputDelta>&& deltas) {
+  std::vector<text::OutputDelta> joined;
+  for (text::OutputDelta& delta : deltas) {
+    if (!joined.empty() && joined.back().part == delta.part &&
+        delta.part != text::OutputPart::kToolCallBegin) {
+      joined.back().text += delta.text;
+    } else {
+      joined.push_back(std::move(delta));
+    }
+  }
+  return joined;
+}
+
 std::shared_ptr<Answer> make_answer(AnswerTask task, http::ResponseWriter writer) {
   const bool stream = task.options.stream;
   if (task.options.form == AnswerForm::kMessages) {

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/request.h"
@@ -66,6 +67,9 @@ class Answer {
   size_t num_open_;
   bool ended_ = false;
 };
+
+/// Neighbouring pieces of one part as one piece; the beginning of a call stays alone.
+std::vector<text::OutputDelta> join_deltas(std::vector<text::OutputDelta>&& deltas);
 
 std::shared_ptr<Answer> make_answer(AnswerTask task, http::ResponseWriter writer);
 

@@ -173,16 +173,7 @@ void read_tool_choice(FieldReader& fields, ToolChoice& out) {
     inner.finish();
     return;
   }
-  const std::string text = choice->is_string() ? std::string(choice->get_string()) : "";
-  if (text == "none") {
-    out.kind = ToolChoice::Kind::kNone;
-  } else if (text == "required") {
-    out.kind = ToolChoice::Kind::kRequired;
-  } else if (text != "auto") {
-    fields.fail("tool_choice",
-                fmt::format("must be \"auto\", \"none\", \"required\" or a function, is {}",
-                            shown(*choice)));
-  }
+  read_tool_choice_word(fields, *choice, out);
 }
 
 }  // namespace
@@ -279,6 +270,19 @@ ToolFields read_tools(FieldReader& fields, RawJson& raw) {
   }
   settle_tools(fields, tools);
   return tools;
+}
+
+void read_tool_choice_word(FieldReader& fields, const json::value& choice, ToolChoice& out) {
+  const std::string text = choice.is_string() ? std::string(choice.get_string()) : "";
+  if (text == "none") {
+    out.kind = ToolChoice::Kind::kNone;
+  } else if (text == "required") {
+    out.kind = ToolChoice::Kind::kRequired;
+  } else if (text != "auto") {
+    fields.fail("tool_choice",
+                fmt::format("must be \"auto\", \"none\", \"required\" or a function, is {}",
+                            shown(choice)));
+  }
 }
 
 void settle_tools(FieldReader& fields, ToolFields& tools) {

@@ -59,6 +59,9 @@ struct ToolFields {
 /// "tools", "tool_choice" and "parallel_tool_calls"; no tools when tool_choice is "none".
 ToolFields read_tools(FieldReader& fields, RawJson& raw);
 
+/// "tool_choice" as a word: "auto", "none" or "required".
+void read_tool_choice_word(FieldReader& fields, const json::value& choice, ToolChoice& out);
+
 /// Drops the tools of a request that may not call any, and refuses a choice that has no tool.
 void settle_tools(FieldReader& fields, ToolFields& tools);
 

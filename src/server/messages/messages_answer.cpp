@@ -141,15 +141,8 @@ void MessagesStream::begin() {
 
 void MessagesStream::on_event(size_t, engine::OutputEvent&& event) {
   begin();
-  for (size_t i = 0; i < event.deltas.size(); ++i) {
-    text::OutputDelta& delta = event.deltas[i];
-    const bool joins = i + 1 < event.deltas.size() && event.deltas[i + 1].part == delta.part &&
-                       delta.part != text::OutputPart::kToolCallBegin;
-    if (joins) {
-      event.deltas[i + 1].text.insert(0, delta.text);
-    } else {
-      take_delta(std::move(delta));
-    }
+  for (text::OutputDelta& delta : join_deltas(std::move(event.deltas))) {
+    take_delta(std::move(delta));
   }
   finish_ = std::move(event.finish);
 }

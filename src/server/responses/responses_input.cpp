@@ -165,16 +165,7 @@ void read_flat_choice(FieldReader& fields, ToolChoice& out) {
     inner.finish();
     return;
   }
-  const std::string text = choice->is_string() ? std::string(choice->get_string()) : "";
-  if (text == "none") {
-    out.kind = ToolChoice::Kind::kNone;
-  } else if (text == "required") {
-    out.kind = ToolChoice::Kind::kRequired;
-  } else if (text != "auto") {
-    fields.fail("tool_choice",
-                fmt::format("must be \"auto\", \"none\", \"required\" or a function, is {}",
-                            shown(*choice)));
-  }
+  read_tool_choice_word(fields, *choice, out);
 }
 
 void read_flat_tool(FieldReader& tool,
