@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/request_limits.h"
 
 namespace baleen::engine {
 namespace {
@@ -19,9 +20,8 @@ double seconds(EnginePoint from, EnginePoint to) {
 constexpr double kThroughputWindow = 1.0;  // seconds
 
 int64_t token_capacity(const ExecutorCapacity& capacity) {
-  return capacity.cache
-             ? int64_t{capacity.cache->sizes.full_pages} * capacity.cache->geometry.page_tokens
-             : capacity.num_slots * capacity.max_context;
+  return capacity.cache ? cached_tokens_at_most(capacity)
+                        : capacity.num_slots * capacity.max_context;
 }
 
 }  // namespace
@@ -42,7 +42,10 @@ EngineCore::EngineCore(const SchedulerConfig& config,
       steps_{StepInFlight(config, capacity), StepInFlight(config, capacity)},
       metrics_(metrics),
       now_(std::move(now)),
+      by_slot_(static_cast<size_t>(config.num_slots), nullptr),
       overlap_(options.overlap),
+      step_patience_(options.step_patience),
+      on_late_step_(options.on_late_step),
       pace_(options.decode_interval_s, config.max_prefill_chunk),
       num_total_tokens_(token_capacity(capacity)),
       throughput_since_(now_()),
@@ -56,16 +59,26 @@ cache::SequenceKey EngineCore::key(SequenceId id) const {
   key.ids = generation.tokens();
   // Scores of prompt tokens come from running them.
   key.reuse_limit = generation.wants_prompt_logprobs() ? 0 : -1;
-  key.drafts = drafts_.drafts(id);
+  key.drafts = live_.at(id)->drafts.drafts();
   return key;
 }
 
-bool EngineCore::can_run_ahead(SequenceId id, int32_t most) const {
-  return !drafts_.drafts(id) && live_.at(id)->generation.can_run_ahead(most);
+/// The request of a row, null if it has ended since.
+LiveRequest* EngineCore::holder(const ScheduledRow& row) const {
+  LiveRequest* request = by_slot_[static_cast<size_t>(row.slot.value())];
+  return request != nullptr && request->sequence == row.sequence ? request : nullptr;
 }
 
-int32_t EngineCore::num_drafts(SequenceId id, int32_t num_rows) const {
-  return std::min(drafts_.depth(id, num_rows), live_.at(id)->generation.most_drafts());
+bool EngineCore::can_run_ahead(SequenceId, RequestSlot slot, int32_t most) const {
+  return by_slot_[static_cast<size_t>(slot.value())]->generation.can_run_ahead(most);
+}
+
+int32_t EngineCore::num_drafts(const ScheduledRow& row, int32_t num_rows) const {
+  const LiveRequest& request = *by_slot_[static_cast<size_t>(row.slot.value())];
+  return request.drafts.drafts()
+             ? std::min(drafts_.depth(request.drafts, num_rows),
+                        request.generation.most_drafts(row.follows >= 0 ? 1 : 0))
+             : 0;
 }
 
 void EngineCore::add(std::unique_ptr<LiveRequest> request) {
@@ -74,7 +87,7 @@ void EngineCore::add(std::unique_ptr<LiveRequest> request) {
   }
   const SequenceId id = request->sequence;
   scheduler_->enqueue(id, request->generation.num_prompt_tokens(), request->generation.place());
-  drafts_.add(id, request->generation.draft_limit());
+  request->drafts = drafts_.begin(request->generation.draft_limit());
   live_.emplace(id, std::move(request));
 }
 
@@ -150,18 +163,47 @@ void EngineCore::end_all(FinishReason reason, const Status& error) {
 
 void EngineCore::end(SequenceId id, FinishReason reason, Status error) {
   LiveRequest& request = find(id);
-  OutputEvent event;
+  OutputEvent event = new_event();
   request.generation.finish(reason, std::move(error), event);
   deliver(request, std::move(event));
 }
 
+void EngineCore::leave_slot(const LiveRequest& request) {
+  if (request.slot.valid() && by_slot_[static_cast<size_t>(request.slot.value())] == &request) {
+    by_slot_[static_cast<size_t>(request.slot.value())] = nullptr;
+  }
+}
+
+OutputEvent EngineCore::new_event() {
+  if (spare_events_.empty()) {
+    return {};
+  }
+  OutputEvent event = std::move(spare_events_.back());
+  spare_events_.pop_back();
+  return event;
+}
+
+void EngineCore::recycle_deliveries() {
+  for (Delivery& delivery : deliveries_) {
+    OutputEvent& event = delivery.event;
+    if (!event.finish && spare_events_.size() < by_slot_.size()) {
+      event.deltas.clear();
+      event.tokens.clear();
+      event.prompt_logprobs.clear();
+      spare_events_.push_back(std::move(event));
+    }
+  }
+  deliveries_.clear();
+}
+
 void EngineCore::deliver(LiveRequest& request, OutputEvent&& event) {
   Delivery& delivery = deliveries_.emplace_back();
-  delivery.sink = request.sink;
+  delivery.sink = request.sink.get();
   delivery.event = std::move(event);
   if (!delivery.event.finish) {
     return;
   }
+  delivery.last_hold = std::move(request.sink);
   const FinishInfo& info = *delivery.event.finish;
   if (info.reason == FinishReason::kAbort) {
     metrics_.num_aborted.add();
@@ -178,47 +220,70 @@ void EngineCore::deliver(LiveRequest& request, OutputEvent&& event) {
   const SequenceId id = request.sequence;
   const bool finished = info.reason == FinishReason::kStop || info.reason == FinishReason::kLength;
   scheduler_->remove(id, finished ? Ending::kFinished : Ending::kAborted);
-  drafts_.remove(id);
+  leave_slot(request);
   live_.erase(id);  // `request` ends here
 }
 
-void EngineCore::count_tokens(LiveRequest& request, int32_t num_new) {
+void EngineCore::count_tokens(LiveRequest& request, int32_t num_new, EnginePoint now) {
   if (num_new == 0) {
     return;
   }
-  const EnginePoint now = now_();
   if (request.generation.num_generated() == num_new) {
     metrics_.time_to_first_token.observe(seconds(request.arrived, now));
   } else {
+    // Requests that had a token in the same step before have the same interval.
     const double interval = seconds(request.last_token, now) / num_new;
-    for (int32_t i = 0; i < num_new; ++i) {
-      metrics_.inter_token_latency.observe(interval);
+    const auto same = std::find_if(
+        intervals_.begin(), intervals_.end(), [&](const TokenInterval& known) {
+          return known.seconds == interval;
+        });
+    if (same != intervals_.end()) {
+      same->num_tokens += num_new;
+    } else {
+      intervals_.push_back({interval, num_new});
     }
   }
   request.last_token = now;
-  metrics_.generation_tokens.add(num_new);
-  throughput_tokens_ += num_new;
+  num_new_tokens_ += num_new;
 }
 
-/// The row gave `num_new` tokens: the one that follows it was planned for a single one.
-void EngineCore::move_followers(int32_t row, int32_t num_new) {
-  if (num_in_flight_ == 0 || num_new < 2) {
+/// What the rows of a step add to the metrics.
+void EngineCore::publish_counts() {
+  for (const TokenInterval& interval : intervals_) {
+    metrics_.inter_token_latency.observe_many(interval.seconds, interval.num_tokens);
+  }
+  intervals_.clear();
+  metrics_.generation_tokens.add(static_cast<double>(num_new_tokens_));
+  throughput_tokens_ += num_new_tokens_;
+  num_new_tokens_ = 0;
+  if (draft_metrics_ != nullptr) {
+    draft_metrics_->publish();
+  }
+}
+
+/// Rows of the step in flight were planned as if the row before gave a single token.
+void EngineCore::move_followers(const StepResult& result) {
+  if (num_in_flight_ == 0) {
     return;
   }
   for (ScheduledRow& later : in_flight(0).rows) {
-    if (later.follows == row) {
-      later.first_position += num_new - 1;
-      return;
+    if (later.follows >= 0) {
+      const auto given =
+          static_cast<int32_t>(result.rows[static_cast<size_t>(later.follows)].ids.size());
+      scheduler_->move(later, std::max(given - 1, 0));
     }
   }
 }
 
-void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResult& result) {
-  const auto live = live_.find(row.sequence);
-  if (live == live_.end()) {
+void EngineCore::apply(const ScheduledRow& row,
+                       const BatchRow& planned,
+                       RowResult& result,
+                       EnginePoint now) {
+  LiveRequest* live = holder(row);
+  if (live == nullptr) {
     return;  // it ended after the row was planned
   }
-  LiveRequest& request = *live->second;
+  LiveRequest& request = *live;
   Generation& generation = request.generation;
   if (result.nan_logits) {
     metrics_.nan_logits.add();
@@ -236,11 +301,11 @@ void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResu
   if (planned.choices_from >= 0) {
     generation.keep_choices(std::move(result.choices));
   }
-  OutputEvent event;
   if (planned.sampling_index < 0) {
     generation.settle_choices(row.first_position + row.num_tokens);
-    scheduler_->settle(row, row.num_tokens);
+    scheduler_->settle(row, row.num_tokens, generation.tokens());
     if (row.completes_prompt) {
+      OutputEvent event = new_event();
       generation.finish_prompt_only(event);
       deliver(request, std::move(event));
     }
@@ -248,22 +313,25 @@ void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResu
   }
   const int32_t num_drafted = result.num_drafted;
   const auto num_stood = static_cast<int32_t>(result.ids.size());
-  if (drafts_.drafts(row.sequence) && row.kind != RowKind::kPrefill && num_stood > 0) {
-    drafts_.note(row.sequence, num_drafted, num_stood - 1);
+  if (request.drafts.drafts() && row.kind != RowKind::kPrefill && num_stood > 0) {
+    drafts_.note(request.drafts, num_drafted, num_stood - 1);
     if (draft_metrics_ != nullptr) {
       draft_metrics_->note(num_drafted, num_stood - 1);
     }
   }
+  OutputEvent event = new_event();
   const int32_t num_before = generation.num_generated();
   const bool ended = generation.accept(std::move(result), event);
   const int32_t num_new = generation.num_generated() - num_before;
   ++num_draws_;
   num_drawn_ += num_new;
-  count_tokens(request, num_new);
+  count_tokens(request, num_new, now);
   // A row's own last known token has run; of what it drew, all but the last.
-  scheduler_->settle(row, row.kind == RowKind::kPrefill ? row.num_tokens : std::max(num_new, 1));
+  scheduler_->settle(row,
+                     row.kind == RowKind::kPrefill ? row.num_tokens : std::max(num_new, 1),
+                     generation.tokens());
   if (!ended) {
-    scheduler_->accept(row.sequence, num_new);
+    scheduler_->accept(row, num_new);
   }
   deliver(request, std::move(event));
 }
@@ -311,8 +379,14 @@ void EngineCore::build(StepInFlight& step) {
   step.num_prompt_tokens = 0;
   int64_t decode_tokens = 0;
   for (const ScheduledRow& row : step.rows) {
-    LiveRequest& request = find(row.sequence);
-    step.builder.add(row, request.generation, drafts_.drafts(row.sequence));
+    if (row.begins) {
+      LiveRequest& beginning = find(row.sequence);
+      leave_slot(beginning);  // the one before a preemption
+      beginning.slot = row.slot;
+      by_slot_[static_cast<size_t>(row.slot.value())] = &beginning;
+    }
+    LiveRequest& request = *holder(row);
+    step.builder.add(row, request.generation, request.drafts.drafts());
     if (row.begins) {
       request.generation.begin(row.first_position);
       metrics_.queue_time.observe(seconds(request.arrived, start));
@@ -330,9 +404,26 @@ void EngineCore::build(StepInFlight& step) {
   step.builder.add_cache_work(work_);
 }
 
+StepResult& EngineCore::wait_for_step() {
+  if (step_patience_.count() <= 0) {
+    return worker_.wait();
+  }
+  StepResult* result = worker_.wait_for(step_patience_);
+  if (result != nullptr) {
+    return *result;
+  }
+  std::chrono::nanoseconds waited = step_patience_;
+  for (; result == nullptr; waited += step_patience_) {
+    on_late_step_(waited);
+    result = worker_.wait_for(step_patience_);
+  }
+  on_late_step_(std::chrono::nanoseconds(0));
+  return *result;
+}
+
 void EngineCore::take_result() {
   time_.pause();
-  StepResult result = worker_.wait();
+  StepResult& result = wait_for_step();
   time_.start();
   StepInFlight& step = in_flight(0);
   const BatchPlan& plan = step.builder.plan();
@@ -353,11 +444,12 @@ void EngineCore::take_result() {
     in_flight(0).begun = ended;
   }
   scheduler_->finish_step(step.ticket, plan);
+  move_followers(result);
   for (size_t i = 0; i < step.rows.size(); ++i) {
-    move_followers(static_cast<int32_t>(i), static_cast<int32_t>(result.rows[i].ids.size()));
-    apply(step.rows[i], plan.rows[i], result.rows[i]);
+    apply(step.rows[i], plan.rows[i], result.rows[i], ended);
   }
-  measure_throughput(now_());
+  publish_counts();
+  measure_throughput(ended);
 }
 
 void EngineCore::settle_down() {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 
+#include "engine/draft_planner.h"
 #include "engine/generation.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
@@ -18,6 +19,8 @@ struct LiveRequest {
   std::shared_ptr<OutputSink> sink;  // shared with the connection that waits for the events
   EnginePoint arrived;
   EnginePoint last_token;  // valid once a token came
+  DraftState drafts{};
+  RequestSlot slot{};  // the one that it had last
 };
 
 }  // namespace baleen::engine

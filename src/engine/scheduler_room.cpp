@@ -21,7 +21,8 @@ Scheduler::Room Scheduler::room() const {
 int32_t Scheduler::pages_of_next(const Decoding& decoding) const {
   return cache_ == nullptr
              ? 0
-             : cache_->pages_needed(decoding.pages, decoding.length + decoding.pending);
+             : cache_->pages_needed(decoding.pages,
+                                    decoding.length + decoding.pending + decoding.most_shift());
 }
 
 /// Notes which decoding sequences can have a row in the step that is planned now. True if most
@@ -32,7 +33,10 @@ bool Scheduler::leaves_most_out() {
   for (Sequence* sequence : running_) {
     if (const auto* decoding = sequence->state.get<Decoding>()) {
       sequence->ready = decoding->pending == 0 ||
-                        keys_.can_run_ahead(sequence->id, decoding->pending * config_.max_accepted);
+                        keys_.can_run_ahead(sequence->id,
+                                            decoding->slot.slot(),
+                                            decoding->pending * config_.max_accepted +
+                                                decoding->most_shift());
       ++(sequence->ready ? num_ready : num_left_out);
     }
   }
@@ -94,8 +98,7 @@ SequenceId Scheduler::victim() const {
 
 void Scheduler::preempt(SequenceId id) {
   Sequence& sequence = find(id);
-  running_.erase(std::find(running_.begin(), running_.end(), &sequence));
-  take_copy(sequence.state.slot(), nullptr);
+  leave(sequence);
   if (const auto* decoding = sequence.state.get<Decoding>()) {
     BALEEN_CHECK(decoding->pending == 0, "sequence {} has a row in flight", id.value());
     sequence.num_prompt_tokens = decoding->length;
@@ -176,6 +179,7 @@ bool Scheduler::admit(SequenceId id) {
     pages = std::move(admission->lease);
   }
   queue_.erase(id);
+  by_slot_[static_cast<size_t>(slot.slot().value())] = &sequence;
   sequence.state.to_prefilling(std::move(slot), std::move(pages));
   running_.push_back(&sequence);
   return true;
