@@ -270,7 +270,12 @@ void EngineCore::move_followers(const StepResult& result) {
     if (later.follows >= 0) {
       const auto given =
           static_cast<int32_t>(result.rows[static_cast<size_t>(later.follows)].ids.size());
-      scheduler_->move(later, std::max(given - 1, 0));
+      const int32_t by = std::max(given - 1, 0);
+      if (cache_ != nullptr && by > later.most_shift) {
+        throw Error(fmt::format(
+            "the executor gave {} tokens for a row with {} drafts", given, later.most_shift));
+      }
+      scheduler_->move(later, by);
     }
   }
 }

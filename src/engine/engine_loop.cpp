@@ -253,6 +253,7 @@ void Engine::State::note_late_step(std::chrono::nanoseconds waited) {
 
 void Engine::State::fail(const std::string& message) {
   log::error("engine", "failed message=\"{}\"", message);
+  metrics.late_step_seconds.set(0.0);
   std::vector<std::unique_ptr<LiveRequest>> arrived;
   {
     std::lock_guard lock(mutex);

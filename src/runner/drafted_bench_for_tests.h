@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -40,7 +41,10 @@ struct DraftArithmetic {
   bool doubles = false;
 };
 
-inline model::Model drafting_model(int32_t max_drafts, const DraftArithmetic& arithmetic = {}) {
+/// `nan_id`: a token whose embedding is not a number; -1: none.
+inline model::Model drafting_model(int32_t max_drafts,
+                                   const DraftArithmetic& arithmetic = {},
+                                   int32_t nan_id = -1) {
   const ModelConfig config = weights::tiny_config();
   model::FreshOptions fresh;
   fresh.seed = 1;
@@ -55,7 +59,12 @@ inline model::Model drafting_model(int32_t max_drafts, const DraftArithmetic& ar
   forward.with_mtp = max_drafts > 0;
   forward.max_rollback = max_drafts;
   const at::ScalarType dtype = arithmetic.doubles ? at::kDouble : at::kFloat;
-  return {model::make_fresh_parameters(config, fresh, at::TensorOptions(dtype)), forward};
+  model::ModelParameters params =
+      model::make_fresh_parameters(config, fresh, at::TensorOptions(dtype));
+  if (nan_id >= 0) {
+    params.embed[nan_id].fill_(std::numeric_limits<double>::quiet_NaN());
+  }
+  return {std::move(params), forward};
 }
 
 inline int64_t cache_bytes_of(const model::Model& model,
@@ -124,6 +133,7 @@ struct DraftBenchOptions {
   int32_t full_pages = 0;  // 0: every sequence has memory of its own
   bool adaptive = false;
   bool overlap = true;
+  int32_t nan_id = -1;
   DraftArithmetic arithmetic = {};
   DraftSampling sampling = DraftSampling::kCoupled;
   std::function<int32_t(RequestSlot, int64_t, int32_t)> replace = {};
@@ -177,7 +187,7 @@ class DraftBench {
     RunnerConfig runner;
     runner.num_slots = options.num_slots;
     runner.max_step_tokens = options.step_tokens;
-    model::Model model = drafting_model(options.max_drafts, options.arithmetic);
+    model::Model model = drafting_model(options.max_drafts, options.arithmetic, options.nan_id);
     if (options.full_pages > 0) {
       runner.cache_bytes =
           cache_bytes_of(model, options.full_pages, options.num_slots, options.step_tokens);

@@ -224,6 +224,31 @@ TEST(DraftedEngineTest, PrefixHitsKeepAnswersAndDrafts) {
   EXPECT_GT(cached, 2500);
 }
 
+TEST(DraftedEngineTest, LogitsThatAreNotFiniteEndARequestWithARowPlannedBehind) {
+  // The biased token is drawn first, its embedding spoils every row from there on.
+  constexpr int32_t kNanId = 77;
+  for (const int32_t full_pages : {0, 40}) {
+    DraftBench plain({.nan_id = kNanId});
+    DraftBench drafted({.max_drafts = 3, .full_pages = full_pages, .nan_id = kNanId});
+    GenerationRequest spoilt = greedy_request(some_ids(20, 2), 30);
+    std::erase(spoilt.prompt, kNanId);
+    spoilt.sampling.logit_bias = {{kNanId, 1e6F}};
+    GenerationRequest sound = greedy_request(some_ids(30, 5), 20);
+    std::erase(sound.prompt, kNanId);
+    sound.sampling.logit_bias = {{kNanId, -1e6F}};
+    for (int again = 0; again < 3; ++again) {
+      const auto a = drafted.submit(spoilt);
+      const auto b = drafted.submit(sound);
+      a->wait();
+      b->wait();
+      EXPECT_EQ(a->finish().reason, FinishReason::kError);
+      EXPECT_EQ(a->ids(), (std::vector<int32_t>{kNanId}));
+      ASSERT_NO_FATAL_FAILURE(expect_same_answer(*b, *plain.run(sound), "beside it"));
+    }
+    EXPECT_GT(drafted.ahead().verify, 0);
+  }
+}
+
 TEST(DraftedEngineTest, ChunksOfAPromptLeaveTheDraftsAlone) {
   // The first guesses behind a prompt depend on its draft rows, the last of each chunk included.
   const std::vector<int32_t> prompt = some_ids(131, 6);
