@@ -82,7 +82,7 @@ int64_t allocations_of_decoding(bool overlap, int32_t max_drafts) {
       for (Delivery& delivery : core.deliveries()) {
         delivery.sink->on_event(std::move(delivery.event));
       }
-      core.recycle_deliveries();
+      core.clear_deliveries();
     }
   };
   for (int32_t i = 0; i < kSlots; ++i) {

@@ -95,7 +95,7 @@ class CoreBench {
   double step() {
     const double before = core_.scheduling_s();
     core_.turn();
-    core_.recycle_deliveries();
+    core_.clear_deliveries();
     return 1e6 * (core_.scheduling_s() - before);
   }
   EngineCore& core() { return core_; }

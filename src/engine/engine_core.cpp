@@ -163,9 +163,9 @@ void EngineCore::end_all(FinishReason reason, const Status& error) {
 
 void EngineCore::end(SequenceId id, FinishReason reason, Status error) {
   LiveRequest& request = find(id);
-  OutputEvent event = new_event();
-  request.generation.finish(reason, std::move(error), event);
-  deliver(request, std::move(event));
+  Delivery& delivery = new_delivery();
+  request.generation.finish(reason, std::move(error), delivery.event);
+  deliver(request, delivery);
 }
 
 void EngineCore::leave_slot(const LiveRequest& request) {
@@ -174,32 +174,37 @@ void EngineCore::leave_slot(const LiveRequest& request) {
   }
 }
 
-OutputEvent EngineCore::new_event() {
-  if (spare_events_.empty()) {
-    return {};
+/// An empty one behind the list, which deliver() takes in. Events are filled in place: they are
+/// large, and there are as many in a step as sequences.
+Delivery& EngineCore::new_delivery() {
+  if (num_deliveries_ == deliveries_.size()) {
+    deliveries_.emplace_back();
   }
-  OutputEvent event = std::move(spare_events_.back());
-  spare_events_.pop_back();
-  return event;
+  OutputEvent& event = deliveries_[num_deliveries_].event;
+  event.deltas.clear();
+  event.tokens.clear();
+  event.prompt_logprobs.clear();
+  event.finish.reset();
+  return deliveries_[num_deliveries_];
 }
 
-void EngineCore::recycle_deliveries() {
-  for (Delivery& delivery : deliveries_) {
-    OutputEvent& event = delivery.event;
-    if (!event.finish && spare_events_.size() < by_slot_.size()) {
-      event.deltas.clear();
-      event.tokens.clear();
-      event.prompt_logprobs.clear();
-      spare_events_.push_back(std::move(event));
+void EngineCore::clear_deliveries() {
+  for (Delivery& delivery : deliveries()) {
+    if (delivery.last_hold != nullptr) {
+      delivery.event.finish.reset();
+      delivery.last_hold.reset();
+      delivery.finished_id.clear();
     }
   }
-  deliveries_.clear();
+  num_deliveries_ = 0;
+  if (deliveries_.size() > 2 * by_slot_.size()) {  // many ended at once
+    deliveries_.resize(by_slot_.size());
+  }
 }
 
-void EngineCore::deliver(LiveRequest& request, OutputEvent&& event) {
-  Delivery& delivery = deliveries_.emplace_back();
+void EngineCore::deliver(LiveRequest& request, Delivery& delivery) {
+  ++num_deliveries_;
   delivery.sink = request.sink.get();
-  delivery.event = std::move(event);
   if (!delivery.event.finish) {
     return;
   }
@@ -310,9 +315,9 @@ void EngineCore::apply(const ScheduledRow& row,
     generation.settle_choices(row.first_position + row.num_tokens);
     scheduler_->settle(row, row.num_tokens, generation.tokens());
     if (row.completes_prompt) {
-      OutputEvent event = new_event();
-      generation.finish_prompt_only(event);
-      deliver(request, std::move(event));
+      Delivery& delivery = new_delivery();
+      generation.finish_prompt_only(delivery.event);
+      deliver(request, delivery);
     }
     return;
   }
@@ -324,9 +329,9 @@ void EngineCore::apply(const ScheduledRow& row,
       draft_metrics_->note(num_drafted, num_stood - 1);
     }
   }
-  OutputEvent event = new_event();
+  Delivery& delivery = new_delivery();
   const int32_t num_before = generation.num_generated();
-  const bool ended = generation.accept(std::move(result), event);
+  const bool ended = generation.accept(std::move(result), delivery.event);
   const int32_t num_new = generation.num_generated() - num_before;
   ++num_draws_;
   num_drawn_ += num_new;
@@ -338,7 +343,7 @@ void EngineCore::apply(const ScheduledRow& row,
   if (!ended) {
     scheduler_->accept(row, num_new);
   }
-  deliver(request, std::move(event));
+  deliver(request, delivery);
 }
 
 void EngineCore::turn() {

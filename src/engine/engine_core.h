@@ -7,12 +7,14 @@
 //   core.add(std::move(request));
 //   if (core.has_work()) core.turn();    // throws when the executor fails
 //   for (Delivery& d : core.deliveries()) d.sink->on_event(std::move(d.event));
+//   core.clear_deliveries();
 
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -87,9 +89,9 @@ class EngineCore final : private SequenceKeys {
   void settle_down();
 
   /// Events of all that happened since the caller last cleared the list.
-  std::vector<Delivery>& deliveries() { return deliveries_; }
+  std::span<Delivery> deliveries() { return std::span(deliveries_).first(num_deliveries_); }
   /// Clears the list; later events use the memory that the sinks left in these.
-  void recycle_deliveries();
+  void clear_deliveries();
   const Scheduler& scheduler() const { return *scheduler_; }
   /// Null when the executor keeps its state per slot.
   const cache::SequenceCache* cache() const { return cache_.get(); }
@@ -127,12 +129,12 @@ class EngineCore final : private SequenceKeys {
   LiveRequest& find(SequenceId id) { return *live_.at(id); }
   LiveRequest* holder(const ScheduledRow& row) const;
   void leave_slot(const LiveRequest& request);
-  OutputEvent new_event();
+  Delivery& new_delivery();
   void apply(const ScheduledRow& row, const BatchRow& planned, RowResult& result, EnginePoint now);
   void end(SequenceId id, FinishReason reason, Status error);
   void count_tokens(LiveRequest& request, int32_t num_new, EnginePoint now);
   void publish_counts();
-  void deliver(LiveRequest& request, OutputEvent&& event);
+  void deliver(LiveRequest& request, Delivery& delivery);
   void measure_throughput(EnginePoint now);
 
   std::unique_ptr<cache::SequenceCache> cache_;
@@ -145,8 +147,8 @@ class EngineCore final : private SequenceKeys {
   std::function<EnginePoint()> now_;
   std::unordered_map<SequenceId, std::unique_ptr<LiveRequest>> live_;
   std::vector<LiveRequest*> by_slot_;  // of live_, who began in the slot last; null: has ended
-  std::vector<Delivery> deliveries_;
-  std::vector<OutputEvent> spare_events_;  // empty ones, for their memory
+  std::vector<Delivery> deliveries_;  // the first num_deliveries_; behind them empty ones
+  size_t num_deliveries_ = 0;
   const bool overlap_;
   const std::chrono::nanoseconds step_patience_;
   std::function<void(std::chrono::nanoseconds)> on_late_step_;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -203,7 +204,7 @@ void Engine::State::run(const std::stop_token& stop) {
 
 void Engine::State::publish_and_deliver() {
   core.report();
-  std::vector<Delivery>& deliveries = core.deliveries();
+  const std::span<Delivery> deliveries = core.deliveries();
   {
     // Slots, ids and numbers are settled before a last event is seen.
     std::lock_guard lock(mutex);
@@ -232,7 +233,7 @@ void Engine::State::publish_and_deliver() {
   for (Delivery& delivery : deliveries) {
     delivery.sink->on_event(std::move(delivery.event));
   }
-  core.recycle_deliveries();
+  core.clear_deliveries();
 }
 
 void Engine::State::note_late_step(std::chrono::nanoseconds waited) {

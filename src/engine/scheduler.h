@@ -193,7 +193,7 @@ class Scheduler {
   SequenceId victim() const;
   void preempt(SequenceId id);
   bool awaits_capture(SequenceId id);
-  bool admit(SequenceId id);
+  bool admit(SequenceId id, bool alone);
   void admit_waiting(bool in_flight, SequenceId& stuck);
   bool make_way(SequenceId id, bool in_flight);
   bool is_full() const;

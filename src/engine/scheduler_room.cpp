@@ -159,7 +159,8 @@ bool Scheduler::awaits_capture(SequenceId id) {
   return waits;
 }
 
-bool Scheduler::admit(SequenceId id) {
+/// `alone`: nothing else runs or is in flight.
+bool Scheduler::admit(SequenceId id, bool alone) {
   Sequence& sequence = find(id);
   SlotLease slot = slots_.lease();
   cache::SequenceLease pages;
@@ -169,7 +170,14 @@ bool Scheduler::admit(SequenceId id) {
     if (std::min(before.full, before.swa) <= num_running()) {
       return false;
     }
-    auto admission = cache_->admit(slot.slot(), keys_.key(id), config_.max_prefill_chunk);
+    cache::SequenceKey key = keys_.key(id);
+    auto admission = cache_->admit(slot.slot(), key, config_.max_prefill_chunk);
+    if (!admission && alone) {
+      // Continuing at a resume point takes its page and a copy of it at the same time. One that
+      // needs every page of the cache begins anew.
+      key.reuse_limit = 0;
+      admission = cache_->admit(slot.slot(), key, config_.max_prefill_chunk);
+    }
     if (!admission) {
       return false;
     }
@@ -250,7 +258,7 @@ void Scheduler::admit_waiting(bool in_flight, SequenceId& stuck) {
       if (awaits_capture(id)) {
         return;
       }
-      if (admit(id)) {
+      if (admit(id, running_.empty() && !in_flight)) {
         continue;
       }
     }

@@ -147,7 +147,7 @@ class CaseEngine {
       for (engine::Delivery& delivery : core_.deliveries()) {
         delivery.sink->on_event(std::move(delivery.event));
       }
-      core_.deliveries().clear();
+      core_.clear_deliveries();
     }
   }
   std::shared_ptr<engine::CollectingSink> run(const std::vector<int32_t>& prompt,
