@@ -42,10 +42,8 @@ PlanReport::Records records_of(const ModelConfig& config, int64_t full_pages) {
   const cache::ChoiceLayout layout = cache::choice_layout(config);
   PlanReport::Records out;
   out.route_bytes = layout.route_bytes();
-  out.most_pick_bytes =
-      layout.pick_bytes(static_cast<int32_t>(config.max_position_embeddings) - 1);
-  out.most_page_bytes =
-      cache::ChoiceTable::most_page_bytes(layout, config.max_position_embeddings);
+  out.most_pick_bytes = layout.pick_bytes(static_cast<int32_t>(config.max_position_embeddings) - 1);
+  out.most_page_bytes = cache::ChoiceTable::most_page_bytes(layout, config.max_position_embeddings);
   out.most_bytes = full_pages * out.most_page_bytes;
   return out;
 }

@@ -25,8 +25,8 @@ TEST(MetricRegistryTest, ManyObservationsAtOnceAreAsOneByOne) {
   MetricRegistry apart;
   Histogram& many = together.histogram("h", "H.", bounds);
   Histogram& single = apart.histogram("h", "H.", bounds);
-  for (const auto& [value, count] :
-       std::vector<std::pair<double, int64_t>>{{0.0625, 3}, {0.125, 1}, {0.5, 4}, {2.0, 2}, {8.0, 5}}) {
+  for (const auto& [value, count] : std::vector<std::pair<double, int64_t>>{
+           {0.0625, 3}, {0.125, 1}, {0.5, 4}, {2.0, 2}, {8.0, 5}}) {
     many.observe_many(value, count);
     for (int64_t i = 0; i < count; ++i) {
       single.observe(value);

@@ -220,9 +220,8 @@ class CacheLife : private SequenceKeys {
       const auto end = static_cast<size_t>(row.first_position + row.num_tokens);
       tokens = cache::joined(tokens, outcomes[i].drawn);
       const size_t stands =
-          row.num_drafts == 0
-              ? end
-              : static_cast<size_t>(row.first_position) + outcomes[i].drawn.size();
+          row.num_drafts == 0 ? end
+                              : static_cast<size_t>(row.first_position) + outcomes[i].drawn.size();
       if (tokens.size() < end) {
         tokens.resize(end, kAnyToken);
       }
@@ -271,13 +270,11 @@ class CacheLife : private SequenceKeys {
       }
       std::vector<int32_t>& tokens = tokens_.at(row.sequence);
       tokens.insert(tokens.end(), outcome.tokens.begin(), outcome.tokens.end());
-      scheduler_.settle(row,
-                        row.kind == RowKind::kPrefill ? row.num_tokens : std::max(num_drawn, 1),
-                        tokens);
+      scheduler_.settle(
+          row, row.kind == RowKind::kPrefill ? row.num_tokens : std::max(num_drawn, 1), tokens);
       if (outcome.ends) {
         remove(row.sequence, Ending::kFinished);
-        extend(gone_.at(row.sequence),
-               std::span(outcome.drawn).subspan(outcome.tokens.size()));
+        extend(gone_.at(row.sequence), std::span(outcome.drawn).subspan(outcome.tokens.size()));
       } else if (num_drawn > 0) {
         scheduler_.accept(row, num_drawn);
       }

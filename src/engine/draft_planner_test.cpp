@@ -10,11 +10,7 @@ namespace baleen::engine {
 namespace {
 
 /// Notes `steps` steps at the planner's own depth, with drafts that stand with probability `rate`.
-void run(DraftPlanner& planner,
-         DraftState& state,
-         int steps,
-         double rate,
-         int32_t num_rows = 1) {
+void run(DraftPlanner& planner, DraftState& state, int steps, double rate, int32_t num_rows = 1) {
   std::mt19937 random(7);
   std::bernoulli_distribution stands(rate);
   for (int i = 0; i < steps; ++i) {

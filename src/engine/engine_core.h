@@ -147,7 +147,7 @@ class EngineCore final : private SequenceKeys {
   std::function<EnginePoint()> now_;
   std::unordered_map<SequenceId, std::unique_ptr<LiveRequest>> live_;
   std::vector<LiveRequest*> by_slot_;  // of live_, who began in the slot last; null: has ended
-  std::vector<Delivery> deliveries_;  // the first num_deliveries_; behind them empty ones
+  std::vector<Delivery> deliveries_;   // the first num_deliveries_; behind them empty ones
   size_t num_deliveries_ = 0;
   const bool overlap_;
   const std::chrono::nanoseconds step_patience_;

@@ -71,8 +71,7 @@ class HistoryExecutor final : public Executor {
     EXPECT_GE(sampling.accept_limit, 1);
     EXPECT_EQ(row.num_drafts > 0, row.kind == RowKind::kVerify);
     result.num_drafted = std::min(row.num_drafts, accepted_.limit(row, sampling) - 1);
-    const auto num_stand =
-        static_cast<int32_t>(slot.fed.size() * 7 / 3) % (result.num_drafted + 1);
+    const auto num_stand = static_cast<int32_t>(slot.fed.size() * 7 / 3) % (result.num_drafted + 1);
     for (int32_t i = 0; i <= num_stand; ++i) {
       if (i > 0) {
         slot.fed.push_back(result.ids.back());  // a draft that stood was run in this very row

@@ -32,10 +32,9 @@ class GatedExecutor final : public Executor {
   };
   explicit GatedExecutor(Gate& gate)
       : gate_(gate),
-        inner_({.capacity = {.num_slots = 2,
-                             .max_context = 400,
-                             .max_step_tokens = 32,
-                             .vocab_size = 297}}) {}
+        inner_(
+            {.capacity = {
+                 .num_slots = 2, .max_context = 400, .max_step_tokens = 32, .vocab_size = 297}}) {}
   ExecutorCapacity capacity() const override { return inner_.capacity(); }
   ExecutorInfo info() const override { return inner_.info(); }
   Ticket submit(const BatchPlan& plan, const MaskProvider& masks) override {

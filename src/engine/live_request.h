@@ -13,6 +13,10 @@ namespace baleen::engine {
 
 using EnginePoint = std::chrono::steady_clock::time_point;
 
+inline double seconds_between(EnginePoint from, EnginePoint to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
 struct LiveRequest {
   SequenceId sequence;
   Generation generation;

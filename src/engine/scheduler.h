@@ -162,7 +162,7 @@ class Scheduler {
     int32_t num_prompt_tokens = 0;  // with those generated before a preemption
     int32_t num_holds = 0;          // steps that it has waited for a capture
     int32_t num_preemptions = 0;
-    bool ready = true;  // decoding: its next row can be planned now; set by prepare()
+    bool ready = true;                // decoding: its next row can be planned now; set by prepare()
     RequestQueue::Account account{};  // of its client
     SequenceState state{};
   };

@@ -32,11 +32,11 @@ bool Scheduler::leaves_most_out() {
   int32_t num_left_out = 0;
   for (Sequence* sequence : running_) {
     if (const auto* decoding = sequence->state.get<Decoding>()) {
-      sequence->ready = decoding->pending == 0 ||
-                        keys_.can_run_ahead(sequence->id,
-                                            decoding->slot.slot(),
-                                            decoding->pending * config_.max_accepted +
-                                                decoding->most_shift());
+      sequence->ready =
+          decoding->pending == 0 ||
+          keys_.can_run_ahead(sequence->id,
+                              decoding->slot.slot(),
+                              decoding->pending * config_.max_accepted + decoding->most_shift());
       ++(sequence->ready ? num_ready : num_left_out);
     }
   }

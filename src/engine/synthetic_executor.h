@@ -22,7 +22,7 @@ class SyntheticExecutor final : public Executor {
  public:
   struct Options {
     ExecutorCapacity capacity;
-    int32_t first_id = 0;  // drawn ids lie in [first_id, vocab_size)
+    int32_t first_id = 0;               // drawn ids lie in [first_id, vocab_size)
     int32_t draft_stands_percent = 60;  // of drafts whose predecessors stood, 0 to 100
     // A step lasts base + per token x tokens, slept away; 0: no time at all.
     std::chrono::nanoseconds step_base{0};

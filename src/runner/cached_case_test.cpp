@@ -103,9 +103,9 @@ class CaseEngine {
                    .cache_bytes = cache_bytes,
                    .paint_pages = cache_bytes > 0,
                    .drafts = {.max_drafts = kCaseDrafts,
-                              .replace = [this](RequestSlot, int64_t position, int32_t) {
-                                return drafts_(position);
-                              }}},
+                              .replace = [this](RequestSlot,
+                                                int64_t position,
+                                                int32_t) { return drafts_(position); }}},
                   "case"),
         capacity_(executor_.capacity()),
         metrics_(registry_),
@@ -117,8 +117,7 @@ class CaseEngine {
               executor_,
               metrics_,
               [] { return std::chrono::steady_clock::now(); },
-              {.overlap = overlap,
-               .drafts = {.max_drafts = kCaseDrafts, .adaptive = false}}) {}
+              {.overlap = overlap, .drafts = {.max_drafts = kCaseDrafts, .adaptive = false}}) {}
 
   std::shared_ptr<engine::CollectingSink> add(const std::vector<int32_t>& prompt,
                                               int32_t max_drafts = 0) {

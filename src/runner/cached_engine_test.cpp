@@ -279,8 +279,7 @@ TEST(CachedEngineTest, ARequestLargerThanTheCacheIsRefusedOrEndsWithIt) {
   engine::GenerationRequest request;
   request.id = "too long";
   request.prompt = some_ids(1500, 1);
-  const Status status =
-      bench.engine().submit(request, std::make_shared<engine::CollectingSink>());
+  const Status status = bench.engine().submit(request, std::make_shared<engine::CollectingSink>());
   EXPECT_EQ(status.code, StatusCode::kInvalidArgument);
   EXPECT_EQ(status.param, "prompt");
   EXPECT_EQ(status.api_code, "context_length_exceeded");

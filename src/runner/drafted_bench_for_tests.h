@@ -68,9 +68,9 @@ inline model::Model drafting_model(int32_t max_drafts,
 }
 
 inline int64_t cache_bytes_of(const model::Model& model,
-                       int32_t full_pages,
-                       int32_t num_slots,
-                       int32_t step_tokens) {
+                              int32_t full_pages,
+                              int32_t num_slots,
+                              int32_t step_tokens) {
   const cache::CacheShape shape = cache::cache_shape(model.config(), model.cache_formats());
   const cache::CachePlanOptions plan{
       .max_running_requests = num_slots, .chunk_tokens = step_tokens, .drafts = true};
@@ -268,8 +268,8 @@ inline std::vector<GenerationRequest> requests_of_all_kinds(int32_t max_new) {
 }
 
 inline void expect_same_answer(const CollectingSink& drafted,
-                        const CollectingSink& plain,
-                        const std::string& what) {
+                               const CollectingSink& plain,
+                               const std::string& what) {
   ASSERT_EQ(drafted.ids(), plain.ids()) << what;
   const auto a = drafted.tokens();
   const auto b = plain.tokens();

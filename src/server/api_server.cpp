@@ -279,9 +279,8 @@ class ApiServer::State {
     } else if (state != engine::EngineState::kRunning) {
       text = "starting";
     }
-    return text == "ok"
-               ? http::Response::json(200, kHealthy)
-               : error_response({StatusCode::kUnavailable, std::move(text), {}, {}});
+    return text == "ok" ? http::Response::json(200, kHealthy)
+                        : error_response({StatusCode::kUnavailable, std::move(text), {}, {}});
   }
 
   /// {"rid": id} or {"abort_all": true}. An id that is not being answered is no fault: it may have

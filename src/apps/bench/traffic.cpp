@@ -154,8 +154,7 @@ class TrafficRun {
       };
       const double tried = more(after.drafts.drafted_at, before.drafts.drafted_at);
       f.stood_by_place.push_back(
-          tried == 0.0 ? 0.0
-                       : more(after.drafts.accepted_at, before.drafts.accepted_at) / tried);
+          tried == 0.0 ? 0.0 : more(after.drafts.accepted_at, before.drafts.accepted_at) / tried);
     }
     f.first_token_ms = quantile(first_token_ms_, 0.5);
     f.gap_p50_ms = quantile(gaps_ms_, 0.5);
