@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "engine/collecting_sink.h"
 #include "engine/engine.h"
-#include "runner/drafted_bench_for_tests.h"
+#include "runner/drafted_test_bench.h"
 #include "runner/model_executor.h"
 #include "runner/some_ids_for_tests.h"
 #include "text/tokenizer.h"
