@@ -114,8 +114,8 @@ void EngineCore::count_tokens(LiveRequest& request, int32_t num_new, EnginePoint
   } else {
     // Requests that had a token in the same step before have the same interval.
     const double interval = seconds_between(request.last_token, now) / num_new;
-    const auto same = std::find_if(
-        intervals_.begin(), intervals_.end(), [&](const TokenInterval& known) {
+    const auto same =
+        std::find_if(intervals_.begin(), intervals_.end(), [&](const TokenInterval& known) {
           return known.seconds == interval;
         });
     if (same != intervals_.end()) {
