@@ -84,34 +84,16 @@ TEST(RequestLimitsTest, NamesTheFieldOutOfRange) {
       {"repetition_penalty", [](R& r) { r.sampling.repetition_penalty = 0.0F; }},
       {"repetition_penalty", [](R& r) { r.sampling.repetition_penalty = 2.1F; }},
       {"repetition_penalty", [](R& r) { r.sampling.repetition_penalty = kNan; }},
-      {"logit_bias",
-       [](R& r) {
-         r.sampling.logit_bias = {{100, 1.0F}};
-       }},
-      {"logit_bias",
-       [](R& r) {
-         r.sampling.logit_bias = {{-1, 1.0F}};
-       }},
-      {"logit_bias",
-       [](R& r) {
-         r.sampling.logit_bias = {{5, kNan}};
-       }},
-      {"logit_bias",
-       [](R& r) {
-         r.sampling.logit_bias = {{5, -kInf}};
-       }},
+      {"logit_bias", [](R& r) { r.sampling.logit_bias = {{100, 1.0F}}; }},
+      {"logit_bias", [](R& r) { r.sampling.logit_bias = {{-1, 1.0F}}; }},
+      {"logit_bias", [](R& r) { r.sampling.logit_bias = {{5, kNan}}; }},
+      {"logit_bias", [](R& r) { r.sampling.logit_bias = {{5, -kInf}}; }},
       {"sample_index", [](R& r) { r.sampling.sample_index = -1; }},
       {"max_new_tokens", [](R& r) { r.max_new_tokens = -1; }},
       {"min_new_tokens", [](R& r) { r.min_new_tokens = -1; }},
       {"min_new_tokens", [](R& r) { r.min_new_tokens = 129; }},
-      {"stop_token_ids",
-       [](R& r) {
-         r.stop_token_ids = {3, 100};
-       }},
-      {"stop",
-       [](R& r) {
-         r.output.stop = {"a", ""};
-       }},
+      {"stop_token_ids", [](R& r) { r.stop_token_ids = {3, 100}; }},
+      {"stop", [](R& r) { r.output.stop = {"a", ""}; }},
       {"top_logprobs", [](R& r) { r.top_logprobs = 1; }},
       {"top_logprobs",
        [](R& r) {

@@ -109,13 +109,9 @@ TEST(SequenceStateTest, IllegalTransitionsNameBothStates) {
 
 // What is not declared does not compile.
 template <class From>
-concept CanBeginDecoding = requires(From from) {
-  begin_decoding(std::move(from));
-};
+concept CanBeginDecoding = requires(From from) { begin_decoding(std::move(from)); };
 template <class From>
-concept CanFinish = requires(From from) {
-  finish(std::move(from));
-};
+concept CanFinish = requires(From from) { finish(std::move(from)); };
 static_assert(CanBeginDecoding<Prefilling> && !CanBeginDecoding<Waiting> &&
               !CanBeginDecoding<Decoding> && !CanBeginDecoding<Finished>);
 static_assert(CanFinish<Waiting> && CanFinish<Prefilling> && CanFinish<Decoding> &&
