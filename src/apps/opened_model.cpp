@@ -96,6 +96,11 @@ void add_schedule_flags(CLI::App& command, OpenModelOptions& options) {
                   options.request_timeout_s,
                   "Seconds that a request may take in all; 0: no limit")
       ->check(number_in(0.0, kMostSeconds));
+  command
+      .add_option("--watchdog-timeout",
+                  options.step_timeout_s,
+                  "Seconds after which a step that does not end is reported; 0: never")
+      ->check(number_in(0.0, kMostSeconds));
   command.add_flag("--disable-overlap-schedule",
                    options.no_overlap,
                    "Plan a step when the one before is done, not while it runs");
@@ -110,6 +115,7 @@ void apply_schedule(const OpenModelOptions& options, engine::EngineConfig& confi
   config.preemption_threshold = options.preemption_threshold;
   config.queue_timeout_s = options.queue_timeout_s;
   config.request_timeout_s = options.request_timeout_s;
+  config.step_timeout_s = options.step_timeout_s;
   config.overlap = !options.no_overlap;
 }
 

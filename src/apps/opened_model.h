@@ -38,6 +38,7 @@ struct OpenModelOptions {
   int32_t preemption_threshold = 10;  // difference in priority that takes a running one's slot
   double queue_timeout_s = 0.0;       // 0: none
   double request_timeout_s = 0.0;     // 0: none
+  double step_timeout_s = 300.0;      // a step that takes longer is reported; 0: none is
   bool no_overlap = false;            // take a step's result before the next is planned
   int32_t cache_mib = 256;            // of the shared prefix cache; 0: none
   int32_t num_threads = 1;            // of one operator

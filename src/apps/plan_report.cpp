@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "cache/choice_table.h"
 #include "weights/shard_bytes.h"
 
 namespace baleen::apps {
@@ -28,6 +29,23 @@ std::vector<std::pair<const char*, int64_t>> terms_of(const cache::CacheBytes& b
           {"c128_state", bytes.c128_state},
           {"checkpoints", bytes.checkpoints},
           {"open_groups", bytes.open_groups}};
+}
+
+std::vector<std::pair<const char*, int64_t>> terms_of(const PlanReport::Records& records) {
+  return {{"route_bytes_per_token", records.route_bytes},
+          {"most_pick_bytes_per_token", records.most_pick_bytes},
+          {"most_page_bytes", records.most_page_bytes},
+          {"most_bytes", records.most_bytes}};
+}
+
+PlanReport::Records records_of(const ModelConfig& config, int64_t full_pages) {
+  const cache::ChoiceLayout layout = cache::choice_layout(config);
+  PlanReport::Records out;
+  out.route_bytes = layout.route_bytes();
+  out.most_pick_bytes = layout.pick_bytes(static_cast<int32_t>(config.max_position_embeddings) - 1);
+  out.most_page_bytes = cache::ChoiceTable::most_page_bytes(layout, config.max_position_embeddings);
+  out.most_bytes = full_pages * out.most_page_bytes;
+  return out;
 }
 
 std::vector<std::pair<const char*, int64_t>> counts_of(const cache::CacheSizes& sizes) {
@@ -69,6 +87,9 @@ PlanReport make_plan(const ModelConfig& config, const PlanRequest& request) {
     report.sizes =
         cache::fit_cache(report.shape, memory - report.rank_weight_bytes, request.options);
     report.bytes = cache::cache_bytes(report.shape, *report.sizes);
+  }
+  if (request.record_choices) {
+    report.records = records_of(config, report.sizes ? report.sizes->full_pages : 0);
   }
   return report;
 }
@@ -138,6 +159,12 @@ std::string plan_text(const PlanReport& report) {
                    report.bytes.total(),
                    gib(report.bytes.total()));
   }
+  if (report.records) {
+    fmt::format_to(out, "records of choices, host memory beside the cache\n");
+    for (const auto& [name, bytes] : terms_of(*report.records)) {
+      fmt::format_to(out, "  {:<26}{:>16}\n", name, bytes);
+    }
+  }
   return text;
 }
 
@@ -175,6 +202,13 @@ boost::json::object plan_json(const PlanReport& report) {
     bytes["total"] = report.bytes.total();
     json["fits"] = std::move(counts);
     json["cache_bytes"] = std::move(bytes);
+  }
+  if (report.records) {
+    boost::json::object records;
+    for (const auto& [name, bytes] : terms_of(*report.records)) {
+      records[name] = bytes;
+    }
+    json["records"] = std::move(records);
   }
   return json;
 }

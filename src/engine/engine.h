@@ -23,6 +23,7 @@
 #include "base/metrics.h"
 #include "base/result.h"
 #include "cache/cache_stats.h"
+#include "engine/draft_metrics.h"
 #include "engine/executor.h"
 #include "engine/pause_mode.h"
 #include "engine/request.h"
@@ -48,6 +49,7 @@ struct EngineConfig {
   bool adaptive_drafts = true;         // fewer where measured acceptance does not pay for them
   double queue_timeout_s = 0.0;        // waiting longer ends with kUnavailable; 0: no limit
   double request_timeout_s = 0.0;      // living longer ends with kUnavailable; 0: no limit
+  double step_timeout_s = 300.0;       // a step that takes longer is reported; 0: none is
   std::vector<int32_t> end_token_ids;  // end-of-sentence of the checkpoint, usually one
   int32_t reasoning_end_id = -1;       // </think>; -1: reasoning budgets are refused
 
@@ -79,7 +81,10 @@ struct EngineStats {
   int64_t num_draws = 0;      // rows that drew tokens
   int64_t num_drawn = 0;      // tokens they gave: more than one each where drafts are accepted
   double scheduling_s = 0.0;  // processor time of the engine's thread in steps, executor excluded
-  ExecutorCapacity capacity;  // as used: slots and step tokens after the config's limits
+  double late_step_s = 0.0;   // how long a step is waited for that does not end; 0: none is late
+  DraftTotals drafts;
+  ExecutorCapacity capacity;  // as used: slots, step tokens and context after the limits of config
+                              // and cache
   cache::CacheStats cache;    // zero without a cache
 };
 
@@ -103,8 +108,9 @@ class Engine {
   /// Takes a request. On success the sink gets events until one with `finish`, the last; on failure
   /// the sink gets nothing. `sink` is kept until the last event was delivered.
   /// Errors: kInvalidArgument with `param` = the field of GenerationRequest or SamplingConfig
-  /// (prompt too long: api_code context_length_exceeded), kResourceExhausted when the queue is
-  /// full, kUnavailable before start, while draining, after stop and after an executor failure.
+  /// (prompt too long for the model or for the whole cache: api_code context_length_exceeded),
+  /// kResourceExhausted when the queue is full, kUnavailable before start, while draining, after
+  /// stop and after an executor failure.
   Status submit(GenerationRequest request, std::shared_ptr<OutputSink> sink);
 
   /// Ends a request with reason kAbort, in whatever state it is; its last event follows soon after.
@@ -128,7 +134,8 @@ class Engine {
   void stop();
 
   EngineStats stats() const;
-  /// False after an executor failure; the failure's text is in health_message().
+  /// False after an executor failure, and while a step takes longer than step_timeout_s; what is
+  /// wrong is in health_message().
   bool healthy() const;
   std::string health_message() const;
   const EngineConfig& config() const;

@@ -7,11 +7,14 @@
 //   core.add(std::move(request));
 //   if (core.has_work()) core.turn();    // throws when the executor fails
 //   for (Delivery& d : core.deliveries()) d.sink->on_event(std::move(d.event));
+//   core.clear_deliveries();
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,16 +37,21 @@ namespace baleen::engine {
 
 /// An event to hand over. The request is already forgotten when `event.finish` is set.
 struct Delivery {
-  std::shared_ptr<OutputSink> sink;
+  OutputSink* sink = nullptr;  // the request's, or `last_hold`
   OutputEvent event;
-  std::string finished_id;  // empty while the request goes on
+  std::shared_ptr<OutputSink> last_hold;  // with the last event, the sink
+  std::string finished_id;                // empty while the request goes on
 };
 
 struct CoreOptions {
   bool overlap = true;                    // plan a step while the one before runs
   double decode_interval_s = 0.0;         // wished between two tokens of a sequence; 0: none
-  DraftPlannerConfig drafts{};            // with drafts steps do not overlap
+  DraftPlannerConfig drafts{};            // none by default
   DraftMetrics* draft_metrics = nullptr;  // outlives the core; null: not counted
+  // Called on the engine's thread each time a step has been waited for so long again, with the time
+  // so far, and with 0 when it came after all. No patience: never called.
+  std::chrono::nanoseconds step_patience{0};
+  std::function<void(std::chrono::nanoseconds waited)> on_late_step = {};
 };
 
 class EngineCore final : private SequenceKeys {
@@ -81,7 +89,9 @@ class EngineCore final : private SequenceKeys {
   void settle_down();
 
   /// Events of all that happened since the caller last cleared the list.
-  std::vector<Delivery>& deliveries() { return deliveries_; }
+  std::span<Delivery> deliveries() { return std::span(deliveries_).first(num_deliveries_); }
+  /// Clears the list; later events use the memory that the sinks left in these.
+  void clear_deliveries();
   const Scheduler& scheduler() const { return *scheduler_; }
   /// Null when the executor keeps its state per slot.
   const cache::SequenceCache* cache() const { return cache_.get(); }
@@ -106,20 +116,25 @@ class EngineCore final : private SequenceKeys {
   };
 
   cache::SequenceKey key(SequenceId id) const override;
-  bool can_run_ahead(SequenceId id, int32_t most) const override;
-  int32_t num_drafts(SequenceId id, int32_t num_rows) const override;
+  bool can_run_ahead(SequenceId id, RequestSlot slot, int32_t most) const override;
+  int32_t num_drafts(const ScheduledRow& row, int32_t num_rows) const override;
   StepInFlight& in_flight(int32_t index) {
     return steps_[static_cast<size_t>((num_steps_ + index) % 2)];
   }
   void start_step();
   void build(StepInFlight& step);
   void take_result();
-  void move_followers(int32_t row, int32_t num_new);
+  StepResult& wait_for_step();
+  void move_followers(const StepResult& result);
   LiveRequest& find(SequenceId id) { return *live_.at(id); }
-  void apply(const ScheduledRow& row, const BatchRow& planned, RowResult& result);
+  LiveRequest* holder(const ScheduledRow& row) const;
+  void leave_slot(const LiveRequest& request);
+  Delivery& new_delivery();
+  void apply(const ScheduledRow& row, const BatchRow& planned, RowResult& result, EnginePoint now);
   void end(SequenceId id, FinishReason reason, Status error);
-  void count_tokens(LiveRequest& request, int32_t num_new);
-  void deliver(LiveRequest& request, OutputEvent&& event);
+  void count_tokens(LiveRequest& request, int32_t num_new, EnginePoint now);
+  void publish_counts();
+  void deliver(LiveRequest& request, Delivery& delivery);
   void measure_throughput(EnginePoint now);
 
   std::unique_ptr<cache::SequenceCache> cache_;
@@ -131,8 +146,12 @@ class EngineCore final : private SequenceKeys {
   EngineMetrics& metrics_;
   std::function<EnginePoint()> now_;
   std::unordered_map<SequenceId, std::unique_ptr<LiveRequest>> live_;
-  std::vector<Delivery> deliveries_;
+  std::vector<LiveRequest*> by_slot_;  // of live_, who began in the slot last; null: has ended
+  std::vector<Delivery> deliveries_;   // the first num_deliveries_; behind them empty ones
+  size_t num_deliveries_ = 0;
   const bool overlap_;
+  const std::chrono::nanoseconds step_patience_;
+  std::function<void(std::chrono::nanoseconds)> on_late_step_;
   DecodePace pace_;
   int64_t num_steps_ = 0;  // done
   int32_t num_in_flight_ = 0;
@@ -140,6 +159,12 @@ class EngineCore final : private SequenceKeys {
   int64_t num_draws_ = 0;
   int64_t num_drawn_ = 0;
   int64_t num_retracted_ = 0;  // reported
+  struct TokenInterval {
+    double seconds = 0.0;
+    int64_t num_tokens = 0;
+  };
+  std::vector<TokenInterval> intervals_;  // of the step, few different ones; not published yet
+  int64_t num_new_tokens_ = 0;            // of the step, not published yet
   ThreadTime time_;
   int64_t num_total_tokens_;  // capacity
   EnginePoint throughput_since_;

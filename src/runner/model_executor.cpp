@@ -180,8 +180,8 @@ void ModelExecutor::run_model(const engine::BatchPlan& plan) {
   }
   inputs_.clear();
   verified_ids_.clear();
-  verified_ids_.reserve(plan.rows.size() * (kMostDrafts + 1));  // inputs point into it
-  for (const engine::BatchRow& row : plan.rows) {
+  verified_ids_.reserve(rows_.size() * (kMostDrafts + 1));  // inputs point into it
+  for (const engine::BatchRow& row : rows_) {
     ExecutorSlot& slot = slot_of(row.slot);
     BALEEN_CHECK(
         !slot.sequence.empty() && slot.sequence[0].num_tokens() == row.first_position.value(),
@@ -257,9 +257,10 @@ void ModelExecutor::draw(const engine::BatchRow& row,
     result.num_drafted = static_cast<int32_t>(chain.ids.size());
   }
   drafter_.sampler().accept(target, sampling, chain, slot.counts, result);
-  if (verifies && !result.ids.empty()) {
+  if (verifies) {
+    // A row without a token ends its request; one that was planned behind it finds its place.
     slot.sequence[0].rollback(int64_t{row.first_position.value()} +
-                              static_cast<int64_t>(result.ids.size()));
+                              std::max<int64_t>(static_cast<int64_t>(result.ids.size()), 1));
   }
 }
 
@@ -279,22 +280,26 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
   for (const cache::ResumeCopy& copy : plan.copies) {
     resume(copy);
   }
+  rows_.clear();
   for (const engine::BatchRow& row : plan.rows) {
+    rows_.push_back(accepted_.placed(row));
+  }
+  for (const engine::BatchRow& row : rows_) {
     if (ExecutorSlot& slot = slot_of(row.slot); slot.drafts) {
       slot.sequence.at(0).hide_draft_rows(row.draft_begin, row.draft_hole);
     }
   }
-  drafter_.propose(plan, slots_);
+  drafter_.propose(rows_, plan.sampling, accepted_, slots_);
   run_model(plan);
   for (const cache::CaptureJob& job : plan.captures) {
     capture(job);
   }
   result_.step = plan.step;
   result_.rows.clear();
-  result_.rows.resize(plan.rows.size());
+  result_.rows.resize(rows_.size());
   size_t first_token = 0;  // of the row, among those of the step
-  for (size_t i = 0; i < plan.rows.size(); ++i) {
-    const engine::BatchRow& row = plan.rows[i];
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const engine::BatchRow& row = rows_[i];
     const model::LogitsSpan span = output_.spans[i];
     const size_t num_run = inputs_[i].ids.size();  // fewer than planned where drafts were fewer
     if (recorder_) {
@@ -315,7 +320,7 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
            result_.rows[i]);
     }
   }
-  drafter_.follow(plan, result_.rows, slots_);
+  drafter_.follow(rows_, result_.rows, slots_);
   accepted_.keep(result_);
   in_flight_ = true;
   ticket_ = engine::Ticket(ticket_.value() + 1);

@@ -89,7 +89,8 @@ class ModelExecutor final : public engine::Executor {
   std::vector<uint32_t> mask_bits_;
   engine::StepResult result_;
   engine::AcceptedTokens accepted_;
-  std::vector<int32_t> ids_;  // of the plan, those that follow the step before filled in
+  std::vector<engine::BatchRow> rows_;  // of the plan, those that follow the step before in place
+  std::vector<int32_t> ids_;            // of the plan, likewise
   engine::Ticket ticket_{0};
   bool in_flight_ = false;
 };

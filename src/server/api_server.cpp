@@ -269,18 +269,18 @@ class ApiServer::State {
 
   http::Response health() {
     const engine::EngineState state = engine_.stats().state;
-    const char* text = "ok";
+    std::string text = "ok";
     if (draining_ || state == engine::EngineState::kDraining ||
         state == engine::EngineState::kStopped) {
       text = "shutting down";
     } else if (!engine_.healthy()) {
-      text = "engine failed";
+      // A failure's own words are in the log; a step that does not end is said with its time.
+      text = state == engine::EngineState::kFailed ? "engine failed" : engine_.health_message();
     } else if (state != engine::EngineState::kRunning) {
       text = "starting";
     }
-    const bool up = std::string_view(text) == "ok";
-    return up ? http::Response::json(200, kHealthy)
-              : error_response({StatusCode::kUnavailable, text, {}, {}});
+    return text == "ok" ? http::Response::json(200, kHealthy)
+                        : error_response({StatusCode::kUnavailable, std::move(text), {}, {}});
   }
 
   /// {"rid": id} or {"abort_all": true}. An id that is not being answered is no fault: it may have

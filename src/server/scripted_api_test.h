@@ -48,6 +48,7 @@ struct ScriptedApiOptions {
   int64_t max_context = 4096;
   int32_t max_queued = 1024;
   std::chrono::microseconds step_delay{0};
+  double step_timeout_s = 0.0;
 };
 
 /// One streamed answer as a client sees it.
@@ -78,6 +79,7 @@ class ScriptedApi {
     };
     engine::EngineConfig config = engine::EngineConfig::for_tokenizer(*tokenizer);
     config.max_queued = options.max_queued;
+    config.step_timeout_s = options.step_timeout_s;
     engine = std::make_unique<engine::Engine>(
         config, std::make_unique<engine::ScriptedExecutor>(executor), tokenizer, metrics);
     options.server.http.port = 0;
