@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/model_config.h"
+#include "model/parallel_step.h"
 #include "model/sequence_state.h"
 #include "model/taps.h"
 #include "model/trace.h"
@@ -41,7 +42,8 @@ RopeTables make_rope_tables(const ModelConfig& config,
                             const ops::Numerics& numerics);
 
 /// `batch` sequences of `tokens` tokens each, all beginning at the same position. With a state
-/// there is one sequence, whose earlier tokens the state holds; without there are none.
+/// there is one sequence, whose earlier tokens the state holds; without there are none, or other
+/// ranks hold them.
 struct SequenceGroup {
   int64_t batch = 1;
   int64_t tokens = 0;
@@ -54,14 +56,19 @@ struct SequenceGroup {
 
 class StepContext {
  public:
-  /// ids: i64 [N], the tokens of the groups one after another.
+  /// ids: i64 [N], the tokens of the groups one after another. `parallel_step`: null on one rank;
+  /// else it outlives the context, and groups without a state may begin behind position 0.
   StepContext(const ModelConfig& model_config,
               const ops::Numerics& model_numerics,
               const RopeTables& rope_tables,
               at::Tensor token_ids,
-              std::vector<SequenceGroup> sequence_groups);
+              std::vector<SequenceGroup> sequence_groups,
+              const ParallelStep* parallel_step = nullptr);
 
   int64_t num_rows() const { return num_rows_; }
+
+  /// The step on whose rows this rank's heads work; itself on one rank.
+  const StepContext& core() const { return parallel == nullptr ? *this : parallel->core(); }
 
   /// Flat [N, ...] as [b, t, ...] for ops::rotate, and the table rows that go with it.
   at::Tensor for_rotation(const at::Tensor& flat) const;
@@ -88,6 +95,7 @@ class StepContext {
   const RopeTables& tables;
   at::Tensor ids;
   std::vector<SequenceGroup> groups;
+  const ParallelStep* parallel = nullptr;
   Trace* trace = nullptr;
   Taps* taps = nullptr;
   StepChoices* choices = nullptr;  // of main layers; null: not recorded

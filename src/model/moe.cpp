@@ -36,14 +36,14 @@ at::Tensor mixture_of_experts(const at::Tensor& x,
     step.choices->experts.push_back(experts);
   }
 
+  const ops::ExpertWeights matrices{
+      .w1 = params.w1.weight, .w3 = params.w3.weight, .w2 = params.w2.weight};
   const at::Tensor routed =
-      ops::routed_experts(x,
-                          experts,
-                          weights,
-                          {.w1 = params.w1.weight, .w3 = params.w3.weight, .w2 = params.w2.weight},
-                          params.w1.format,
-                          config.swiglu_limit,
-                          numerics);
+      step.parallel == nullptr
+          ? ops::routed_experts(
+                x, experts, weights, matrices, params.w1.format, config.swiglu_limit, numerics)
+          : step.parallel->routed_experts(
+                x, experts, weights, matrices, params.w1.format, config.swiglu_limit, numerics);
   const std::optional<double> shared_limit =
       numerics.shared_expert_clamp ? std::optional<double>(config.swiglu_limit) : std::nullopt;
   const at::Tensor shared = ops::swiglu_expert(x,
