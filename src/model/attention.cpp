@@ -5,6 +5,7 @@
 
 #include <ATen/ops/cat.h>
 
+#include "base/check.h"
 #include "model/choices.h"
 #include "model/compressor.h"
 #include "model/entry_attention.h"
@@ -105,21 +106,37 @@ at::Tensor attention(const at::Tensor& x,
   if (params.compressor) {
     projected.compressor = project_compressor(x, *params.compressor, step);
   }
+  const std::size_t layer = place.layer(step.config);
+  const bool picks_given =
+      params.indexer && step.given != nullptr && !step.given->at(layer).picks.empty();
+  const bool scores_wanted = step.taps != nullptr && step.taps->index_scores;
   std::optional<IndexerRows> indexer_rows;
-  if (params.indexer) {
+  if (params.indexer && (!picks_given || scores_wanted)) {
     indexer_rows = project_indexer(x, projections.latent, *params.indexer, place, spec, step);
     projected.index_keys = indexer_rows->keys;
   }
   std::vector<GroupRows> rows = rows_of_groups(projected, params, spec, place, step);
 
+  if (step.taps != nullptr) {
+    LayerTaps& taps = place.taps_of(*step.taps, step.config);
+    taps.index_scores.assign(step.groups.size(), at::Tensor());
+    taps.entry_attention.assign(core.groups.size(), at::Tensor());
+  }
   std::vector<at::Tensor> picks(step.groups.size());
   for (std::size_t g = 0; indexer_rows && g < step.groups.size(); ++g) {
     picks[g] = pick_entries(*indexer_rows, rows[g].index_keys, place, spec, g, step);
   }
-  if (step.choices != nullptr && indexer_rows) {
+  if (picks_given) {
+    picks = step.given->at(layer).picks;
+    BALEEN_CHECK(picks.size() == step.groups.size(), "{} groups of picks", picks.size());
+  }
+  if (step.choices != nullptr && params.indexer) {
     step.choices->picks.push_back(picks);
   }
-  if (step.parallel != nullptr && indexer_rows) {
+  if (step.made != nullptr && params.indexer) {
+    step.made->at(layer).picks = picks;
+  }
+  if (step.parallel != nullptr && params.indexer) {
     picks = step.parallel->core_picks(picks);
   }
 
@@ -137,7 +154,7 @@ at::Tensor attention(const at::Tensor& x,
         target = step.parallel->sum_of_core(target.reshape({-1, entries}))
                      .view({group.batch, -1, entries});
       }
-      place.taps_of(*step.taps, step.config).entry_attention = target;
+      place.taps_of(*step.taps, step.config).entry_attention.at(g) = target;
     }
     const at::Tensor context =
         ops::sparse_attention(query, seen, params.attn_sink, group.first_position, step.numerics);

@@ -23,6 +23,7 @@
 namespace baleen::model {
 
 struct StepChoices;
+struct LayerChoices;
 
 /// Rotation tables of a model: plain for window layers and MTP, compressed (YaRN) for the others.
 struct RopeTables {
@@ -99,6 +100,10 @@ class StepContext {
   Trace* trace = nullptr;
   Taps* taps = nullptr;
   StepChoices* choices = nullptr;  // of main layers; null: not recorded
+  // By layer, main layers then MTP blocks; null: choices are made, and not kept. In training the
+  // first pass over a block keeps its choices, so that the second one cannot choose otherwise.
+  const std::vector<LayerChoices>* given = nullptr;
+  std::vector<LayerChoices>* made = nullptr;
 
  private:
   int64_t num_rows_ = 0;
@@ -116,8 +121,12 @@ struct BlockPlace {
   LayerState& state_of(SequenceState& state) const {
     return is_mtp ? state.mtp_layer(index) : state.layer(index);
   }
+  /// Among main layers and MTP blocks, in this order.
+  std::size_t layer(const ModelConfig& config) const {
+    return index + (is_mtp ? static_cast<std::size_t>(config.num_hidden_layers) : 0);
+  }
   LayerTaps& taps_of(Taps& taps, const ModelConfig& config) const {
-    return taps.layers[index + (is_mtp ? static_cast<std::size_t>(config.num_hidden_layers) : 0)];
+    return taps.layers[layer(config)];
   }
 };
 

@@ -72,7 +72,7 @@ at::Tensor pick_entries(const IndexerRows& rows,
   const at::Tensor scores = ops::indexer_scores(
       step.rows_of(rows.query, group), keys, step.rows_of(rows.head_weights, group), step.numerics);
   if (step.taps != nullptr && step.taps->index_scores) {
-    place.taps_of(*step.taps, step.config).index_scores = scores;
+    place.taps_of(*step.taps, step.config).index_scores.at(group_index) = scores;
   }
   const at::Tensor picks = ops::indexer_pick_mask(
       scores.detach(), group.first_position, spec.ratio, step.config.index_topk);

@@ -17,9 +17,16 @@ at::Tensor mixture_of_experts(const at::Tensor& x,
   const ModelConfig& config = step.config;
   const ops::Numerics& numerics = step.numerics;
   const at::Tensor scores = ops::router_scores(x, params.gate_weight, numerics);
+  const at::Tensor given =
+      step.given == nullptr ? at::Tensor() : step.given->at(place.layer(config)).experts;
   const at::Tensor experts =
-      spec.hash_routed ? ops::route_by_table(params.tid2eid, step.ids)
-                       : ops::route_by_score(scores, params.gate_bias, config.num_experts_per_tok);
+      given.defined() ? given
+      : spec.hash_routed
+          ? ops::route_by_table(params.tid2eid, step.ids)
+          : ops::route_by_score(scores, params.gate_bias, config.num_experts_per_tok);
+  if (step.made != nullptr) {
+    step.made->at(place.layer(config)).experts = experts;
+  }
   const at::Tensor weights =
       ops::route_weights(scores, experts, config.routed_scaling_factor, numerics);
   step.capture(place.prefix, "ffn.input", x);
