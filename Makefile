@@ -40,7 +40,7 @@ program: $(BUILD)/build.ninja  ## build the program alone: build/bin/baleen
 
 check-long: build ## the long form of checks that `make test` runs in short
 	@BALEEN_LONG=1 BALEEN_BIN=$(BUILD)/bin PYTHONDONTWRITEBYTECODE=1 $$HOME/.cache/baleen/python/bin/python -m pytest -q \
-	  -p no:cacheprovider tests/e2e/test_structured_answers.py
+	  -p no:cacheprovider tests/e2e/test_structured_answers.py tests/e2e/test_train.py
 
 demo: program    ## serve models/abacus, ask it a question, show the streamed answer
 	@tools/demo
