@@ -32,7 +32,8 @@ EngineCore::EngineCore(const SchedulerConfig& config,
                        EngineMetrics& metrics,
                        std::function<EnginePoint()> now,
                        const CoreOptions& options)
-    : cache_(capacity.cache
+    : executor_(executor),
+      cache_(capacity.cache
                  ? std::make_unique<cache::SequenceCache>(*capacity.cache, executor.page_observer())
                  : nullptr),
       scheduler_(std::make_unique<Scheduler>(
@@ -44,6 +45,8 @@ EngineCore::EngineCore(const SchedulerConfig& config,
       now_(std::move(now)),
       overlap_(options.overlap),
       pace_(options.decode_interval_s, config.max_prefill_chunk),
+      weight_version_(std::make_shared<const std::string>(options.weight_version)),
+      token_routes_(executor.token_routes()),
       num_total_tokens_(token_capacity(capacity)),
       throughput_since_(now_()),
       worker_(executor) {
@@ -57,6 +60,7 @@ cache::SequenceKey EngineCore::key(SequenceId id) const {
   // Scores of prompt tokens come from running them.
   key.reuse_limit = generation.wants_prompt_logprobs() ? 0 : -1;
   key.drafts = drafts_.drafts(id);
+  key.space.weight_version = weight_epoch_;
   return key;
 }
 
@@ -109,6 +113,11 @@ void EngineCore::expire(double queue_s, double request_s) {
 }
 
 void EngineCore::pause(PauseMode mode) {
+  pause_wanted_ = true;
+  hold(mode);
+}
+
+void EngineCore::hold(PauseMode mode) {
   is_paused_ = true;
   while (num_in_flight_ > 0) {
     take_result();
@@ -162,7 +171,11 @@ void EngineCore::deliver(LiveRequest& request, OutputEvent&& event) {
   if (!delivery.event.finish) {
     return;
   }
-  const FinishInfo& info = *delivery.event.finish;
+  FinishInfo& info = *delivery.event.finish;
+  info.weight_version = weight_version_;
+  if (info.choices) {
+    info.token_routes = token_routes_;
+  }
   if (info.reason == FinishReason::kAbort) {
     metrics_.num_aborted.add();
   } else {

@@ -93,8 +93,13 @@ Engine::State::State(EngineConfig config_in,
            {.overlap = config.overlap,
             .decode_interval_s = 1e-3 * config.decode_interval_ms,
             .drafts = draft_config(config, capacity),
-            .draft_metrics = &draft_metrics}) {
+            .draft_metrics = &draft_metrics,
+            .weight_version = config.weight_version}) {
+  stats.weight_version = core.weight_version();
   stats.capacity = capacity;
+  if (core.cache() != nullptr) {
+    stats.pages = core.cache()->budget();
+  }
   stats.capacity.num_slots = core.scheduler().config().num_slots;
   stats.capacity.max_step_tokens = core.scheduler().config().max_step_tokens;
 }
@@ -208,6 +213,8 @@ void Engine::State::publish_and_deliver() {
     stats.num_running = core.scheduler().num_running();
     stats.num_waiting = core.scheduler().num_waiting() + static_cast<int32_t>(new_requests.size());
     stats.is_paused = core.is_paused();
+    stats.weight_version = core.weight_version();
+    stats.released = core.released();
     stats.num_steps = core.num_steps();
     stats.num_used_tokens = core.scheduler().num_used_tokens();
     stats.num_preemptions = core.scheduler().num_preemptions();
@@ -216,6 +223,7 @@ void Engine::State::publish_and_deliver() {
     stats.scheduling_s = core.scheduling_s();
     if (core.cache() != nullptr) {
       stats.cache = core.cache()->stats();
+      stats.pages = core.cache()->budget();
     }
     if (live.empty()) {
       idle.notify_all();
