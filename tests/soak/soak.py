@@ -103,7 +103,7 @@ class Soak:
     def __init__(self, server, seconds, clients, seed):
         self.server = server
         self.url = server.url
-        self.end = time.monotonic() + seconds
+        self.end = 0.0  # when clients stop
         self.seconds = seconds
         self.num_clients = clients
         self.random = random.Random(seed)
@@ -302,6 +302,7 @@ class Soak:
         stop, (ours, theirs) = context.Event(), context.Pipe(False)
         probe = context.Process(target=watch_gaps, args=(self.url, stop, theirs), daemon=True)
         probe.start()
+        self.end = time.monotonic() + self.seconds
         await asyncio.gather(self.watch_memory(), *(self.client(number) for number in range(self.num_clients)))
         stop.set()
         times = []
