@@ -3,12 +3,24 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "runner/model_executor.h"
 #include "weights/config_json.h"
 
 namespace baleen::runner {
+namespace {
+
+std::string config_text(const std::filesystem::path& folder) {
+  return weights::write_config_json(weights::read_config_json(folder / "config.json").config);
+}
+
+Status another_model(const std::string& folder) {
+  return Status::invalid(folder + ": config.json describes another model than the one served");
+}
+
+}  // namespace
 
 void ModelExecutor::make_pools() {
   pools_.emplace(model_.make_pools(cache_sizes_, config_.paint_pages));
@@ -22,14 +34,16 @@ void ModelExecutor::find_token_routes() {
 Status ModelExecutor::update_weights(const std::string& folder) {
   BALEEN_CHECK(!in_flight_, "step {} is unfinished", result_.step);
   try {
-    // Compared first: reading weights takes longer.
-    const std::string served = weights::write_config_json(model_.config());
-    if (weights::write_config_json(
-            weights::read_config_json(std::filesystem::path(folder) / "config.json").config) !=
-        served) {
-      return Status::invalid(folder + ": config.json describes another model than the one served");
+    // What the files say first: reading weights takes longer.
+    if (!config_.weights_folder.empty() &&
+        config_text(folder) != config_text(config_.weights_folder)) {
+      return another_model(folder);
     }
-    model_ = model::Model::load(folder, model_.forward_config());
+    model::Model next = model::Model::load(folder, model_.forward_config());
+    if (weights::write_config_json(next.config()) != weights::write_config_json(model_.config())) {
+      return another_model(folder);
+    }
+    model_ = std::move(next);
   } catch (const std::exception& error) {  // Torch's too: there may be no room for both
     return Status::invalid(error.what());
   }

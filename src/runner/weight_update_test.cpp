@@ -28,6 +28,10 @@ using engine::PauseMode;
 
 constexpr std::chrono::seconds kPatience{60};
 
+testing::AssertionResult is_ok(const Status& status) {
+  return status.ok() ? testing::AssertionSuccess() : testing::AssertionFailure() << status.message;
+}
+
 class WeightUpdateTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -127,7 +131,7 @@ TEST_F(WeightUpdateTest, AnswersAreThoseOfTheNewWeightsAndNothingOldIsReused) {
     if (cache_bytes > 0) {
       EXPECT_GT(server.run(prompt, 1)->finish().cached_tokens, 0);
     }
-    ASSERT_TRUE(server.engine->update_weights({.folder = new_, .version = "second"}).ok());
+    ASSERT_TRUE(is_ok(server.engine->update_weights({.folder = new_, .version = "second"})));
     const auto after = server.run(prompt, 12);
     EXPECT_EQ(after->ids(), cold(new_, prompt, 12));
     EXPECT_NE(after->ids(), before->ids());
@@ -147,12 +151,12 @@ TEST_F(WeightUpdateTest, RunningRequestsGoOnWithTheNewWeights) {
   const std::vector<int32_t> prompt = some_ids(40, 5);
   const auto sink = server.submit(prompt, 400);
   ASSERT_TRUE(sink->wait_for_tokens(10, kPatience));
-  ASSERT_TRUE(server.engine->update_weights({.folder = new_, .keep_paused = true}).ok());
+  ASSERT_TRUE(is_ok(server.engine->update_weights({.folder = new_, .keep_paused = true})));
   EXPECT_TRUE(server.engine->stats().is_paused);
   const std::vector<int32_t> told = sink->ids();
   const auto num_told = static_cast<int32_t>(told.size());
   ASSERT_LT(num_told, 400);
-  ASSERT_TRUE(server.engine->resume().ok());
+  ASSERT_TRUE(is_ok(server.engine->resume()));
   ASSERT_TRUE(sink->wait_for(kPatience));
   EXPECT_EQ(told, cold(old_, prompt, num_told));
   std::vector<int32_t> history = prompt;
@@ -167,14 +171,14 @@ TEST_F(WeightUpdateTest, HeldRequestsKeepWhatTheyComputedAndNobodyElseSeesIt) {
   const std::vector<int32_t> prompt = some_ids(600, 5);
   const auto sink = server.submit(prompt, 200);
   ASSERT_TRUE(sink->wait_for_tokens(4, kPatience));
-  ASSERT_TRUE(server.engine->pause(PauseMode::kInPlace).ok());
+  ASSERT_TRUE(is_ok(server.engine->pause(PauseMode::kInPlace)));
   const Status refused = server.engine->update_weights({.folder = new_});
   EXPECT_EQ(refused.code, StatusCode::kInvalidArgument);
   EXPECT_NE(refused.message.find("held in place"), std::string::npos);
-  ASSERT_TRUE(server.engine->update_weights({.folder = new_, .flush_cache = false}).ok());
+  ASSERT_TRUE(is_ok(server.engine->update_weights({.folder = new_, .flush_cache = false})));
   EXPECT_TRUE(server.engine->stats().is_paused) << "the client paused, the client resumes";
   EXPECT_EQ(server.engine->stats().num_running, 1);
-  ASSERT_TRUE(server.engine->resume().ok());
+  ASSERT_TRUE(is_ok(server.engine->resume()));
   const auto other = server.run(prompt, 12);
   EXPECT_EQ(other->finish().cached_tokens, 0);
   EXPECT_EQ(other->ids(), cold(new_, prompt, 12));
@@ -216,17 +220,17 @@ TEST_F(WeightUpdateTest, ReleasedMemoryComesBackAsItWas) {
   for (const bool weights_first : {false, true}) {
     const auto running = server.submit(prompt, 30);
     ASSERT_TRUE(running->wait_for_tokens(2, kPatience));
-    ASSERT_TRUE(server.engine->release_memory({.cache = true}).ok());
-    ASSERT_TRUE(server.engine->release_memory({.cache = true, .weights = true}).ok());
+    ASSERT_TRUE(is_ok(server.engine->release_memory({.cache = true})));
+    ASSERT_TRUE(is_ok(server.engine->release_memory({.cache = true, .weights = true})));
     EXPECT_EQ(server.engine->resume().code, StatusCode::kInvalidArgument);
     const auto waiting = server.submit(prompt, 30);
     const size_t num_told = running->ids().size();
     ASSERT_TRUE(
-        server.engine->resume_memory({.cache = !weights_first, .weights = weights_first}).ok());
+        is_ok(server.engine->resume_memory({.cache = !weights_first, .weights = weights_first})));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_EQ(running->ids().size(), num_told) << "one part is still missing";
     EXPECT_FALSE(waiting->ended());
-    ASSERT_TRUE(server.engine->resume_memory({.cache = true, .weights = true}).ok());
+    ASSERT_TRUE(is_ok(server.engine->resume_memory({.cache = true, .weights = true})));
     ASSERT_TRUE(running->wait_for(kPatience));
     ASSERT_TRUE(waiting->wait_for(kPatience));
     EXPECT_EQ(running->ids(), expected);
@@ -237,25 +241,25 @@ TEST_F(WeightUpdateTest, ReleasedMemoryComesBackAsItWas) {
 TEST_F(WeightUpdateTest, AnUpdateBringsReleasedWeightsBack) {
   Running& server = serve(old_);
   const std::vector<int32_t> prompt = some_ids(50, 11);
-  ASSERT_TRUE(server.engine->release_memory({.weights = true}).ok());
+  ASSERT_TRUE(is_ok(server.engine->release_memory({.weights = true})));
   EXPECT_EQ(server.engine->update_weights({.folder = "none"}).code, StatusCode::kInvalidArgument);
   EXPECT_TRUE(server.engine->stats().released.weights);
-  ASSERT_TRUE(server.engine->update_weights({.folder = new_}).ok());
+  ASSERT_TRUE(is_ok(server.engine->update_weights({.folder = new_})));
   EXPECT_FALSE(server.engine->stats().released.weights);
   EXPECT_EQ(server.run(prompt, 8)->ids(), cold(new_, prompt, 8));
   // The latest folder is what a later release comes back from.
-  ASSERT_TRUE(server.engine->release_memory({.weights = true}).ok());
-  ASSERT_TRUE(server.engine->resume_memory({.weights = true}).ok());
+  ASSERT_TRUE(is_ok(server.engine->release_memory({.weights = true})));
+  ASSERT_TRUE(is_ok(server.engine->resume_memory({.weights = true})));
   EXPECT_EQ(server.run(prompt, 8)->ids(), cold(new_, prompt, 8));
 }
 
 TEST_F(WeightUpdateTest, APauseOfTheClientOutlivesReleasedMemory) {
   Running& server = serve(old_);
-  ASSERT_TRUE(server.engine->release_memory({.cache = true}).ok());
-  ASSERT_TRUE(server.engine->pause(PauseMode::kRetract).ok());
-  ASSERT_TRUE(server.engine->resume_memory({.cache = true}).ok());
+  ASSERT_TRUE(is_ok(server.engine->release_memory({.cache = true})));
+  ASSERT_TRUE(is_ok(server.engine->pause(PauseMode::kRetract)));
+  ASSERT_TRUE(is_ok(server.engine->resume_memory({.cache = true})));
   EXPECT_TRUE(server.engine->stats().is_paused);
-  ASSERT_TRUE(server.engine->resume().ok());
+  ASSERT_TRUE(is_ok(server.engine->resume()));
   EXPECT_EQ(server.run(some_ids(20, 1), 3)->ids().size(), 3U);
 }
 

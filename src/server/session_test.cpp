@@ -63,7 +63,8 @@ std::string result_text(int turn, const std::string& id) {
 }
 
 struct ChatSession final : SessionClient {
-  // A session that gets its first system message later is another prompt: tools belong to the first.
+  // A session that gets its first system message later is another prompt: tools belong to the
+  // first.
   json::array messages{json::object{{"role", "system"}, {"content", "You are an agent."}}};
   const char* path() const override { return kChatPath; }
   json::object request() const override {
