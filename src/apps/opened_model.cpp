@@ -117,6 +117,7 @@ void apply_schedule(const OpenModelOptions& options, engine::EngineConfig& confi
   config.request_timeout_s = options.request_timeout_s;
   config.step_timeout_s = options.step_timeout_s;
   config.overlap = !options.no_overlap;
+  config.weight_version = options.weight_version;
 }
 
 OpenedModel open_model(const OpenModelOptions& options) {
@@ -160,6 +161,7 @@ OpenedModel open_model(const OpenModelOptions& options) {
   runner.max_step_tokens = options.max_step_tokens;
   runner.cache_bytes = int64_t{options.cache_mib} << 20;
   runner.drafts = drafts;
+  runner.weights_folder = folder.string();
   out.executor = std::make_unique<runner::ModelExecutor>(std::move(model), runner, out.name);
   out.engine_config = engine::EngineConfig::for_tokenizer(*out.tokenizer);
   out.engine_config.end_token_ids.clear();

@@ -43,6 +43,7 @@ struct OpenModelOptions {
   int32_t cache_mib = 256;            // of the shared prefix cache; 0: none
   int32_t num_threads = 1;            // of one operator
   bool record_choices = false;        // routes and picks, for requests that ask
+  std::string weight_version = "default";  // name of the weights in answers
   SpeculationFlags speculation;
   bool show_progress = true;
 };

@@ -176,10 +176,7 @@ Status Engine::pause(PauseMode mode) {
 }
 
 Status Engine::resume() {
-  return state_->on_engine_thread([](EngineCore& core) {
-    core.resume();
-    return Status();
-  });
+  return state_->on_engine_thread([](EngineCore& core) { return core.resume(); });
 }
 
 Status Engine::flush_cache() {

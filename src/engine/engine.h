@@ -3,8 +3,8 @@
 // own thread, and hands every request's events to its sink. It owns the rules of a token stream:
 // end and stop tokens, stop strings, limits, reasoning budget, seeds. Owned by the program; the
 // server and rollouts hold a reference. Everything but the constructor and destructor may be called
-// from any thread, the sinks included (never drain(), stop(), pause(), resume() or flush_cache()
-// from a sink).
+// from any thread, the sinks included (never from a sink what waits for the engine's thread:
+// drain(), stop() and what follows pause() below).
 //
 //   Engine engine(config, std::move(executor), tokenizer, metrics);
 //   engine.start();
@@ -50,6 +50,7 @@ struct EngineConfig {
   double queue_timeout_s = 0.0;        // waiting longer ends with kUnavailable; 0: no limit
   double request_timeout_s = 0.0;      // living longer ends with kUnavailable; 0: no limit
   double step_timeout_s = 300.0;       // a step that takes longer is reported; 0: none is
+  std::string weight_version = "default";  // name of the weights at start
   std::vector<int32_t> end_token_ids;  // end-of-sentence of the checkpoint, usually one
   int32_t reasoning_end_id = -1;       // </think>; -1: reasoning budgets are refused
 
@@ -86,6 +87,9 @@ struct EngineStats {
   ExecutorCapacity capacity;  // as used: slots, step tokens and context after the limits of config
                               // and cache
   cache::CacheStats cache;    // zero without a cache
+  cache::PageBudget pages;    // likewise
+  std::shared_ptr<const std::string> weight_version;  // never null
+  MemoryParts released;                               // not there now: no step is run
 };
 
 class Engine {
@@ -120,11 +124,23 @@ class Engine {
   /// Stops running steps; returns when that is in effect. New requests are queued. May be called
   /// again with another mode. kUnavailable when the engine does not run.
   Status pause(PauseMode mode);
-  /// Goes on after pause().
+  /// Goes on after pause(). kInvalidArgument while memory is released.
   Status resume();
   /// Gives up all that the prefix cache keeps. kInvalidArgument while requests run (pause with
   /// kAbort or kRetract first), kUnavailable when the engine does not run.
   Status flush_cache();
+
+  /// Replaces the weights between two steps. kInvalidArgument naming file or tensor when the folder
+  /// has none of this configuration (the old ones then stay), and while requests are held in place
+  /// but the cache is to be flushed.
+  Status update_weights(const WeightUpdate& update);
+  /// Another name for the weights that are there.
+  Status name_weights(const std::string& version, bool abort_requests);
+  /// Gives memory back and runs no step until all of it is resumed; requests wait. Weights come
+  /// back from where they were read last, or by update_weights(). Parts that are released, or
+  /// there, already are no fault. `cache`: kInvalidArgument while requests are held in place.
+  Status release_memory(MemoryParts parts);
+  Status resume_memory(MemoryParts parts);
 
   /// Refuses new requests and waits until the accepted ones have ended, at most `timeout`; what is
   /// left then ends with kError (kUnavailable). Stops the thread. True when nothing was cut off.

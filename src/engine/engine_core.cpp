@@ -26,7 +26,8 @@ EngineCore::EngineCore(const SchedulerConfig& config,
                        EngineMetrics& metrics,
                        std::function<EnginePoint()> now,
                        const CoreOptions& options)
-    : cache_(capacity.cache
+    : executor_(executor),
+      cache_(capacity.cache
                  ? std::make_unique<cache::SequenceCache>(*capacity.cache, executor.page_observer())
                  : nullptr),
       scheduler_(std::make_unique<Scheduler>(
@@ -41,6 +42,8 @@ EngineCore::EngineCore(const SchedulerConfig& config,
       step_patience_(options.step_patience),
       on_late_step_(options.on_late_step),
       pace_(options.decode_interval_s, config.max_prefill_chunk),
+      weight_version_(std::make_shared<const std::string>(options.weight_version)),
+      token_routes_(executor.token_routes()),
       num_total_tokens_(token_capacity(capacity)),
       throughput_since_(now_()),
       worker_(executor) {
@@ -54,6 +57,7 @@ cache::SequenceKey EngineCore::key(SequenceId id) const {
   // Scores of prompt tokens come from running them.
   key.reuse_limit = generation.wants_prompt_logprobs() ? 0 : -1;
   key.drafts = live_.at(id)->drafts.drafts();
+  key.space.weight_version = weight_epoch_;
   return key;
 }
 
@@ -92,6 +96,11 @@ void EngineCore::abort(SequenceId id) {
 }
 
 void EngineCore::pause(PauseMode mode) {
+  pause_wanted_ = true;
+  hold(mode);
+}
+
+void EngineCore::hold(PauseMode mode) {
   is_paused_ = true;
   while (num_in_flight_ > 0) {
     take_result();

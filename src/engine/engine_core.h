@@ -52,6 +52,7 @@ struct CoreOptions {
   // so far, and with 0 when it came after all. No patience: never called.
   std::chrono::nanoseconds step_patience{0};
   std::function<void(std::chrono::nanoseconds waited)> on_late_step = {};
+  std::string weight_version = "default";
 };
 
 class EngineCore final : private SequenceKeys {
@@ -81,10 +82,17 @@ class EngineCore final : private SequenceKeys {
   /// Takes the results of the steps in flight and starts no more until resume(). May be called
   /// again with another mode.
   void pause(PauseMode mode);
-  void resume() { is_paused_ = false; }
+  Status resume();
   bool is_paused() const { return is_paused_; }
   /// Gives up all that the cache keeps for later requests. False while running requests use it.
   bool flush_cache();
+  /// Orders of the same names in Engine; the program that they come from waits for the answer.
+  Status update_weights(const WeightUpdate& update);
+  Status release_memory(MemoryParts parts);
+  Status resume_memory(MemoryParts parts);
+  void name_weights(std::string version);
+  const std::shared_ptr<const std::string>& weight_version() const { return weight_version_; }
+  MemoryParts released() const { return released_; }
   /// Waits for the steps in flight and throws their results away. The requests must have ended.
   void settle_down();
 
@@ -136,7 +144,11 @@ class EngineCore final : private SequenceKeys {
   void publish_counts();
   void deliver(LiveRequest& request, Delivery& delivery);
   void measure_throughput(EnginePoint now);
+  void hold(PauseMode mode);
+  void go_on();                // unless the client or released memory say otherwise
+  bool held_requests() const;  // paused, and their state is kept
 
+  Executor& executor_;
   std::unique_ptr<cache::SequenceCache> cache_;
   std::unique_ptr<Scheduler> scheduler_;  // its leases end before the cache
   DraftPlanner drafts_;
@@ -156,6 +168,11 @@ class EngineCore final : private SequenceKeys {
   int64_t num_steps_ = 0;  // done
   int32_t num_in_flight_ = 0;
   bool is_paused_ = false;
+  bool pause_wanted_ = false;  // by the client
+  MemoryParts released_;
+  std::shared_ptr<const std::string> weight_version_;
+  int64_t weight_epoch_ = 0;  // updates: what other weights computed is never reused
+  std::shared_ptr<const cache::TokenRoutes> token_routes_;  // with requests that ended
   int64_t num_draws_ = 0;
   int64_t num_drawn_ = 0;
   int64_t num_retracted_ = 0;  // reported

@@ -85,7 +85,11 @@ void EngineCore::deliver(LiveRequest& request, Delivery& delivery) {
     return;
   }
   delivery.last_hold = std::move(request.sink);
-  const FinishInfo& info = *delivery.event.finish;
+  FinishInfo& info = *delivery.event.finish;
+  info.weight_version = weight_version_;
+  if (info.choices) {
+    info.token_routes = token_routes_;
+  }
   if (info.reason == FinishReason::kAbort) {
     metrics_.num_aborted.add();
   } else {

@@ -100,9 +100,14 @@ Engine::State::State(EngineConfig config_in,
             .draft_metrics = &draft_metrics,
             .step_patience = std::chrono::nanoseconds(
                 static_cast<int64_t>(1e9 * std::min(config.step_timeout_s, kMostPatience))),
-            .on_late_step = [this](std::chrono::nanoseconds waited) { note_late_step(waited); }}) {
+            .on_late_step = [this](std::chrono::nanoseconds waited) { note_late_step(waited); },
+             .weight_version = config.weight_version}) {
+  stats.weight_version = core.weight_version();
   stats.capacity = capacity;
   stats.capacity.max_context = usable_context(capacity);
+  if (core.cache() != nullptr) {
+    stats.pages = core.cache()->budget();
+  }
   stats.capacity.num_slots = core.scheduler().config().num_slots;
   stats.capacity.max_step_tokens = core.scheduler().config().max_step_tokens;
 }
@@ -216,6 +221,8 @@ void Engine::State::publish_and_deliver() {
     stats.num_running = core.scheduler().num_running();
     stats.num_waiting = core.scheduler().num_waiting() + static_cast<int32_t>(new_requests.size());
     stats.is_paused = core.is_paused();
+    stats.weight_version = core.weight_version();
+    stats.released = core.released();
     stats.num_steps = core.num_steps();
     stats.num_used_tokens = core.scheduler().num_used_tokens();
     stats.num_preemptions = core.scheduler().num_preemptions();
@@ -225,6 +232,7 @@ void Engine::State::publish_and_deliver() {
     stats.drafts = draft_metrics.totals();
     if (core.cache() != nullptr) {
       stats.cache = core.cache()->stats();
+      stats.pages = core.cache()->budget();
     }
     if (live.empty()) {
       idle.notify_all();

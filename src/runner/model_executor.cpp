@@ -40,8 +40,7 @@ ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std
                                     {.max_running_requests = config_.num_slots,
                                      .chunk_tokens = config_.max_step_tokens,
                                      .drafts = config_.drafts.max_drafts > 0});
-    pools_.emplace(model_.make_pools(cache_sizes_, config_.paint_pages));
-    mover_.emplace(*pools_);
+    make_pools();
     if (config_.paint_pages) {
       painter_.emplace([this](cache::Pool pool, int32_t page) {
         if (pool == cache::Pool::kC4) {
@@ -54,6 +53,7 @@ ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std
   }
   if (model_.forward_config().record_choices) {
     recorder_.emplace(model_.choice_layout(), cache_sizes_.full_pages);
+    find_token_routes();
   }
   slots_.resize(static_cast<size_t>(config_.num_slots));
   inputs_.reserve(slots_.size());

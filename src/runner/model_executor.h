@@ -8,6 +8,7 @@
 //   "abacus"); Engine engine(engine_config, std::move(executor), tokenizer, metrics);
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct RunnerConfig {
   int64_t cache_bytes = 0;         // of the shared cache; 0: none
   bool paint_pages = false;        // NaN in freed pages, for tests
   DraftOptions drafts = {};
+  std::string weights_folder = {};  // where the model came from; empty: its weights stay
 
   /// Throws ConfigError naming the field.
   void validate() const;
@@ -52,10 +54,19 @@ class ModelExecutor final : public engine::Executor {
   engine::Ticket submit(const engine::BatchPlan& plan, const engine::MaskProvider& masks) override;
   engine::StepResult wait(engine::Ticket ticket) override;
 
+  std::shared_ptr<const cache::TokenRoutes> token_routes() const override { return token_routes_; }
+  /// The new weights are read while the old ones are there, unless those were released. The folder
+  /// must have the same config.json in all that the model knows; its tokenizer is not looked at.
+  Status update_weights(const std::string& folder) override;
+  Status release_memory(engine::MemoryParts parts) override;
+  Status resume_memory(engine::MemoryParts parts) override;
+
   /// Bytes of all sequence states that exist now.
   int64_t state_bytes() const;
 
  private:
+  void make_pools();
+  void find_token_routes();
   ExecutorSlot& slot_of(RequestSlot slot) { return slots_.at(static_cast<size_t>(slot.value())); }
   void reset(const engine::SlotReset& reset);
   void change_page(const cache::PageChange& change);
@@ -91,6 +102,7 @@ class ModelExecutor final : public engine::Executor {
   engine::AcceptedTokens accepted_;
   std::vector<engine::BatchRow> rows_;  // of the plan, those that follow the step before in place
   std::vector<int32_t> ids_;            // of the plan, likewise
+  std::shared_ptr<const cache::TokenRoutes> token_routes_;  // with answers that ended
   engine::Ticket ticket_{0};
   bool in_flight_ = false;
 };

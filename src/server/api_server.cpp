@@ -24,9 +24,11 @@
 #include "server/messages/messages_request.h"
 #include "server/native/native_request.h"
 #include "server/openapi_text.h"
+#include "server/operations/cache_metrics.h"
 #include "server/operations/engine_control.h"
 #include "server/operations/health_probe.h"
 #include "server/operations/server_facts.h"
+#include "server/operations/weight_control.h"
 #include "server/responses/response_store.h"
 #include "server/responses/responses_request.h"
 #include "server/structured/answer_grammar.h"
@@ -59,6 +61,7 @@ class ApiServer::State {
         tokenizer_(std::move(tokenizer)),
         registry_(registry),
         http_metrics_(registry),
+        cache_metrics_(registry, engine),
         service_(engine, tokenizer_),
         grammars_(*tokenizer_,
                   engine.config().end_token_ids,
@@ -106,6 +109,7 @@ class ApiServer::State {
     });
     add_guarded(router, "GET", "/metrics", [this](http::Request&&, http::ResponseWriter writer) {
       http_metrics_.refresh();
+      cache_metrics_.refresh();
       http::Response page = http::Response::text(200, registry_.expose());
       page.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
       writer.respond(std::move(page));
@@ -142,16 +146,17 @@ class ApiServer::State {
     add_control(router, "POST", "/abort_request", [this](const json::object& body) {
       return abort_request(body);
     });
+    add_engine_control(router, "POST", "/pause_generation", pause_generation);
+    add_engine_control(router, "POST", "/continue_generation", continue_generation);
+    add_engine_control(router, "POST", "/update_weights_from_disk", update_weights_from_disk);
+    add_engine_control(router, "POST", "/update_weight_version", update_weight_version);
     for (const char* method : {"GET", "POST"}) {
-      add_control(router, method, "/flush_cache", [this](const json::object& body) {
-        return flush_cache(body, engine_);
-      });
+      add_engine_control(router, method, "/flush_cache", flush_cache);
+      add_engine_control(router, method, "/release_memory_occupation", release_memory);
+      add_engine_control(router, method, "/resume_memory_occupation", resume_memory);
     }
-    add_control(router, "POST", "/pause_generation", [this](const json::object& body) {
-      return pause_generation(body, engine_);
-    });
-    add_control(router, "POST", "/continue_generation", [this](const json::object& body) {
-      return continue_generation(body, engine_);
+    add_fact(router, "/weight_version", [this] {
+      return json::object{{"weight_version", *engine_.stats().weight_version}};
     });
     for (const char* prefix : {"", "/v1"}) {
       add_answer(router, std::string(prefix) + "/tokenize", tokenize);
@@ -235,6 +240,14 @@ class ApiServer::State {
                                  : error_response(answer.status()));
     });
   }
+  void add_engine_control(http::Router& router,
+                          const char* method,
+                          const char* path,
+                          Result<json::object> (*control)(const json::object&, engine::Engine&)) {
+    add_control(router, method, path, [this, control](const json::object& body) {
+      return control(body, engine_);
+    });
+  }
   void add_generation(http::Router& router,
                       const char* path,
                       Reader read,
@@ -262,8 +275,14 @@ class ApiServer::State {
     if (!body.ok()) {
       return body.status();
     }
-    const RequestContext context{
-        config_, tokenizer_, service_.max_context(), text, unix_seconds(), grammars, responses_};
+    const RequestContext context{config_,
+                                 tokenizer_,
+                                 service_.max_context(),
+                                 text,
+                                 unix_seconds(),
+                                 grammars,
+                                 responses_,
+                                 service_.choices()};
     return read(*body, context);
   }
 
@@ -326,6 +345,7 @@ class ApiServer::State {
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   MetricRegistry& registry_;
   HttpMetrics http_metrics_;
+  CacheMetrics cache_metrics_;
   const GenerationService service_;
   const AnswerGrammars grammars_;
   const std::shared_ptr<ResponseStore> responses_;  // with the answers in progress

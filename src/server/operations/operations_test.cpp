@@ -84,7 +84,7 @@ TEST(OperationsTest, HealthGenerateSucceedsWhileTheQueueIsFull) {
 
 TEST(OperationsTest, FactsSayWhatIsServed) {
   ScriptedApiOptions options;
-  options.server.weight_version = "v7";
+  options.weight_version = "v7";
   options.server.api_key = "";
   ScriptedApi api(options);
   for (const char* path : {"/model_info", "/get_model_info"}) {
