@@ -23,6 +23,7 @@
 #include "base/metrics.h"
 #include "base/result.h"
 #include "cache/cache_stats.h"
+#include "engine/engine_view.h"
 #include "engine/executor.h"
 #include "engine/pause_mode.h"
 #include "engine/request.h"
@@ -128,6 +129,9 @@ class Engine {
   void stop();
 
   EngineStats stats() const;
+  /// A look inside between two steps (engine_view.h): waits for the engine's thread at most
+  /// `timeout`; kUnavailable then, as where the engine does not run. Not from a sink.
+  Result<EngineView> look(const EngineLook& what, std::chrono::milliseconds timeout);
   /// False after an executor failure; the failure's text is in health_message().
   bool healthy() const;
   std::string health_message() const;

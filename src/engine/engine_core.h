@@ -91,6 +91,8 @@ class EngineCore final : private SequenceKeys {
   int64_t num_drawn() const { return num_drawn_; }
   /// Processor time of turn(), the executor's excluded.
   double scheduling_s() const { return time_.seconds(); }
+  /// Time that steps ran in all.
+  double step_s() const { return step_s_; }
   /// Sets the gauges.
   void report();
 
@@ -140,6 +142,7 @@ class EngineCore final : private SequenceKeys {
   int64_t num_draws_ = 0;
   int64_t num_drawn_ = 0;
   int64_t num_retracted_ = 0;  // reported
+  double step_s_ = 0.0;
   ThreadTime time_;
   int64_t num_total_tokens_;  // capacity
   EnginePoint throughput_since_;
