@@ -48,10 +48,10 @@ export function setUp(changed) {
     const halves = element("div", {class: "pair"});
     const group = element("fieldset", {}, element("legend", {}, title));
     for (const field of fields) {
+      if (field.half && halves.childNodes.length === 0) {
+        group.append(halves);
+      }
       (field.half ? halves : group).append(fieldOf(field, changed));
-    }
-    if (halves.childNodes.length > 0) {
-      group.append(halves);
     }
     form.append(group);
   }
