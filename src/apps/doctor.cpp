@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -33,7 +32,6 @@ struct DoctorFlags {
 class Report {
  public:
   void say(const char* verdict, const char* what, const std::string& text) {
-    num_warnings_ += std::string_view(verdict) == "warn" ? 1 : 0;
     std::printf("%-4s  %-10s  %s\n", verdict, what, text.c_str());
   }
   /// `look` gives what it found, or throws why it is no good.
@@ -46,11 +44,9 @@ class Report {
     }
   }
   bool failed() const { return failed_; }
-  int num_warnings() const { return num_warnings_; }
 
  private:
   bool failed_ = false;
-  int num_warnings_ = 0;
 };
 
 void check_machine(Report& report) {
@@ -159,12 +155,9 @@ void doctor(const DoctorFlags& flags) {
   if (report.failed()) {
     throw Error("doctor: something failed, see above; serving would end the same way");
   }
-  std::printf(
-      "\n%s%s\n",
-      report.num_warnings() > 0 ? "Nothing stands in the way. " : "All is well. ",
-      flags.folder.empty()
-          ? ""
-          : fmt::format("Next: baleen serve {} --port {}", flags.folder, flags.port).c_str());
+  if (!flags.folder.empty()) {
+    report.say("ok", "next", fmt::format("baleen serve {} --port {}", flags.folder, flags.port));
+  }
 }
 
 }  // namespace
