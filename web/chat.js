@@ -31,7 +31,10 @@ export function setUp() {
       send();
     }
   });
-  addEventListener("pagehide", keep);
+  addEventListener("pagehide", () => {
+    keep();
+    stop();  // browsers may let a page that was left go on reading
+  });
   showAll();
 }
 

@@ -134,7 +134,7 @@ function callForms(message, act) {
   }
   const fields = [];
   const cards = message.calls.map((call, index) => {
-    const card = element("section", {class: "call", "aria-label": `Call of ${call.name}`},
+    const card = element("div", {class: "call", role: "group", "aria-label": `Call ${index + 1}: ${call.name}`},
                          element("h3", {}, call.name),
                          element("pre", {tabindex: "0", role: "group", "aria-label": "Arguments"},
                                  pretty(call.arguments)));

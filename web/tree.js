@@ -171,7 +171,7 @@ export function setUpTree() {
       ["Tokens", `${run.begin_tokens} to ${run.begin_tokens + run.num_pages * shown.page_tokens} of every prompt here`],
       ["Pages", `${run.num_pages}, from page ${run.first_page} to ${run.last_page}`],
       ["Window", run.is_live ? `live, ${run.window_locks} readers` : "given up (tombstone)"],
-      ["In use by", `${run.locks} sequences`],
+      ["Users", `${run.locks} sequences and copies`],
       ["Last used", `${short(run.age)} uses of the cache ago`],
       ["Branches", `${run.num_children}${run.num_hidden > 0 ? `, ${run.num_hidden} of them not drawn` : ""}`],
       ["Block hash", run.hash],

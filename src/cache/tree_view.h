@@ -34,7 +34,7 @@ struct TreeViewRun {
   int32_t num_pages = 0;
   int32_t begin_tokens = 0;  // tokens before the first page
   bool is_live = false;      // false: a tombstone
-  int32_t locks = 0;         // sequences whose path contains it
+  int32_t locks = 0;         // sequences and copies whose path contains it
   int32_t window_locks = 0;  // those that still read its window rows
   int64_t age = 0;           // uses of the cache since its last one
   uint64_t hash = 0;         // of the last block and all before it

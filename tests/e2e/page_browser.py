@@ -38,10 +38,11 @@ class PageBrowser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
         self.url = url
+        self.driver.get("about:blank")  # leaves the page, which keeps its conversations then
         if not keep:
-            self.driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": url, "storageTypes": "all"})
+            origin = "{0.scheme}://{0.netloc}".format(urllib.parse.urlsplit(url))
+            self.driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
         self.logs()
-        self.driver.get("about:blank")
         self.driver.get(url)
         self.wait(lambda: self.text("#state") != "")
 

@@ -32,6 +32,7 @@ def browser():
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     server = start_scripted(tmp_path_factory.mktemp("page"), step_delay_us=4000, scripts=[
+        {"prompt_contains": "and now", "text": "fine"},
         {"prompt_contains": "sunny", "text": "Rome is sunny, Oslo is not."},
         {"prompt_contains": "weather in", "text": CALL},
         {"prompt_contains": "ponder", "text": "First I add the tens.</think>It is **4**."},
