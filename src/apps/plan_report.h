@@ -35,6 +35,10 @@ struct PlanReport {
   cache::CacheShape shape;
   cache::RetainedBytes retained;
   cache::LivePageBytes live_page;
+  int64_t num_ranks = 1;
+  int64_t max_context = 0;  // tokens of one sequence, as the model allows
+  int32_t max_running_requests = 0;
+  std::optional<double> memory_gib;        // of one rank, where given
   std::optional<cache::CacheSizes> sizes;  // where memory was given
   cache::CacheBytes bytes;                 // of these sizes
   struct Records {
@@ -46,8 +50,10 @@ struct PlanReport {
   std::optional<Records> records;  // where choices are recorded
 };
 
-/// Throws ConfigError when the memory does not hold weights and the smallest cache.
+/// Throws ConfigError when the memory does not hold weights and the smallest cache, naming what
+/// would.
 PlanReport make_plan(const ModelConfig& config, const PlanRequest& request);
+/// In words first, then all figures.
 std::string plan_text(const PlanReport& report);
 boost::json::object plan_json(const PlanReport& report);
 

@@ -24,6 +24,7 @@
 #include "base/result.h"
 #include "cache/cache_stats.h"
 #include "engine/draft_metrics.h"
+#include "engine/engine_view.h"
 #include "engine/executor.h"
 #include "engine/pause_mode.h"
 #include "engine/request.h"
@@ -150,6 +151,9 @@ class Engine {
   void stop();
 
   EngineStats stats() const;
+  /// A look inside between two steps (engine_view.h): waits for the engine's thread at most
+  /// `timeout`; kUnavailable then, as where the engine does not run. Not from a sink.
+  Result<EngineView> look(const EngineLook& what, std::chrono::milliseconds timeout);
   /// False after an executor failure, and while a step takes longer than step_timeout_s; what is
   /// wrong is in health_message().
   bool healthy() const;

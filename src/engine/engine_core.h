@@ -109,6 +109,8 @@ class EngineCore final : private SequenceKeys {
   int64_t num_drawn() const { return num_drawn_; }
   /// Processor time of turn(), the executor's excluded.
   double scheduling_s() const { return time_.seconds(); }
+  /// Time that steps ran in all.
+  double step_s() const { return step_s_; }
   /// Sets the gauges.
   void report();
 
@@ -182,6 +184,7 @@ class EngineCore final : private SequenceKeys {
   };
   std::vector<TokenInterval> intervals_;  // of the step, few different ones; not published yet
   int64_t num_new_tokens_ = 0;            // of the step, not published yet
+  double step_s_ = 0.0;
   ThreadTime time_;
   int64_t num_total_tokens_;  // capacity
   EnginePoint throughput_since_;

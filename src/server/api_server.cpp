@@ -21,6 +21,7 @@
 #include "server/generation_service.h"
 #include "server/http_metrics.h"
 #include "server/json_input.h"
+#include "server/live/live_routes.h"
 #include "server/messages/messages_request.h"
 #include "server/native/native_request.h"
 #include "server/openapi_text.h"
@@ -33,6 +34,7 @@
 #include "server/responses/responses_request.h"
 #include "server/structured/answer_grammar.h"
 #include "server/text_tools.h"
+#include "server/web/web_page.h"
 #include "text/tokenizer.h"
 
 namespace baleen::server {
@@ -69,6 +71,7 @@ class ApiServer::State {
                   registry),
         responses_(std::make_shared<ResponseStore>(config_.max_stored_responses)),
         probe_(engine, std::max(tokenizer_->bos_id(), 0), config_.health_timeout),
+        live_feed_(engine),
         created_(unix_seconds()) {
     config_.validate();
     http::ServerHooks hooks;
@@ -85,6 +88,7 @@ class ApiServer::State {
   }
 
   http::Server& server() { return *server_; }
+  LiveSeries& live_series() { return live_feed_.series(); }
   const std::vector<std::pair<std::string, std::string>>& routes() const { return routes_; }
 
   bool drain() {
@@ -96,6 +100,7 @@ class ApiServer::State {
               stats.num_waiting,
               config_.drain_timeout.count());
     const bool clean = engine_.drain(config_.drain_timeout);
+    live_feed_.close();
     server_->shutdown(kFlushTimeout);
     log::info("server", "drained clean={}", clean);
     return clean;
@@ -104,6 +109,10 @@ class ApiServer::State {
  private:
   http::Router make_router() {
     http::Router router;
+    add_web_page(router);
+    add_live_routes(router, live_feed_, engine_, [this](http::Handler handler) {
+      return guarded(std::move(handler));
+    });
     router.add("GET", "/health", [this](http::Request&&, http::ResponseWriter writer) {
       writer.respond(health());
     });
@@ -350,6 +359,7 @@ class ApiServer::State {
   const AnswerGrammars grammars_;
   const std::shared_ptr<ResponseStore> responses_;  // with the answers in progress
   HealthProbe probe_;
+  LiveFeed live_feed_;
   const int64_t created_;
   std::atomic<bool> draining_{false};
   std::vector<std::pair<std::string, std::string>> routes_;
@@ -378,6 +388,10 @@ std::vector<std::pair<std::string, std::string>> ApiServer::routes() const {
 
 int ApiServer::port() const {
   return state_->server().port();
+}
+
+LiveSeries& ApiServer::live_series() {
+  return state_->live_series();
 }
 
 bool ApiServer::drain() {
