@@ -47,7 +47,7 @@ endfunction()
 
 # baleen_join(target [ALL]): ALL makes one object of the target where a sanitizer is on. CMake's own unity build
 # writes absolute paths into the joined sources, so ccache would share no object between checkouts; ours name the
-# sources as seen from src.
+# sources as seen from src. A source with options or definitions of its own stays alone.
 function(baleen_join target)
   if(NOT BALEEN_JOIN)
     return()
@@ -71,7 +71,9 @@ function(baleen_join_sources target batch)
   foreach(source IN LISTS sources)
     get_filename_component(path "${source}" ABSOLUTE)
     get_source_file_property(alone "${source}" SKIP_UNITY_BUILD_INCLUSION)
-    if(alone OR NOT path MATCHES "\\.cpp$" OR path MATCHES "^${CMAKE_BINARY_DIR}/")
+    get_source_file_property(options "${source}" COMPILE_OPTIONS)
+    get_source_file_property(definitions "${source}" COMPILE_DEFINITIONS)
+    if(alone OR options OR definitions OR NOT path MATCHES "\\.cpp$" OR path MATCHES "^${CMAKE_BINARY_DIR}/")
       list(APPEND kept "${source}")
       continue()
     endif()

@@ -36,24 +36,24 @@ class Tokenizer;
 namespace baleen::engine {
 
 struct EngineConfig {
-  int32_t max_running = 64;            // requests that hold a slot; the executor may have fewer
-  int32_t max_queued = 1024;           // requests that wait for a slot; more are refused
-  int32_t max_step_tokens = 0;         // tokens of one step; 0: as many as the executor takes
-  int32_t max_prefill_chunk = 512;     // prompt tokens of one request in one step
-  int32_t max_prefills = 8;            // prompts under way before a full step admits no more
-  double decode_interval_ms = 0.0;     // wished between two tokens of a request while prompts run;
-                                       // prompts get what it leaves of a step; 0: no wish
-  int32_t preemption_threshold = 10;   // a request takes the slot of one whose priority is lower by
-                                       // more than this; -1: never
-  bool overlap = true;                 // a step is planned while the one before runs
-  int32_t max_drafts = -1;             // of one row; -1: as many as the executor makes
-  bool adaptive_drafts = true;         // fewer where measured acceptance does not pay for them
-  double queue_timeout_s = 0.0;        // waiting longer ends with kUnavailable; 0: no limit
-  double request_timeout_s = 0.0;      // living longer ends with kUnavailable; 0: no limit
-  double step_timeout_s = 300.0;       // a step that takes longer is reported; 0: none is
+  int32_t max_running = 64;           // requests that hold a slot; the executor may have fewer
+  int32_t max_queued = 1024;          // requests that wait for a slot; more are refused
+  int32_t max_step_tokens = 0;        // tokens of one step; 0: as many as the executor takes
+  int32_t max_prefill_chunk = 512;    // prompt tokens of one request in one step
+  int32_t max_prefills = 8;           // prompts under way before a full step admits no more
+  double decode_interval_ms = 0.0;    // wished between two tokens of a request while prompts run;
+                                      // prompts get what it leaves of a step; 0: no wish
+  int32_t preemption_threshold = 10;  // a request takes the slot of one whose priority is lower by
+                                      // more than this; -1: never
+  bool overlap = true;                // a step is planned while the one before runs
+  int32_t max_drafts = -1;            // of one row; -1: as many as the executor makes
+  bool adaptive_drafts = true;        // fewer where measured acceptance does not pay for them
+  double queue_timeout_s = 0.0;       // waiting longer ends with kUnavailable; 0: no limit
+  double request_timeout_s = 0.0;     // living longer ends with kUnavailable; 0: no limit
+  double step_timeout_s = 300.0;      // a step that takes longer is reported; 0: none is
   std::string weight_version = "default";  // name of the weights at start
-  std::vector<int32_t> end_token_ids;  // end-of-sentence of the checkpoint, usually one
-  int32_t reasoning_end_id = -1;       // </think>; -1: reasoning budgets are refused
+  std::vector<int32_t> end_token_ids;      // end-of-sentence of the checkpoint, usually one
+  int32_t reasoning_end_id = -1;           // </think>; -1: reasoning budgets are refused
 
   /// Defaults with the end token and </think> of the tokenizer, where it has them.
   static EngineConfig for_tokenizer(const text::Tokenizer& tokenizer);

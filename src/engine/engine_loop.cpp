@@ -101,7 +101,7 @@ Engine::State::State(EngineConfig config_in,
             .step_patience = std::chrono::nanoseconds(
                 static_cast<int64_t>(1e9 * std::min(config.step_timeout_s, kMostPatience))),
             .on_late_step = [this](std::chrono::nanoseconds waited) { note_late_step(waited); },
-             .weight_version = config.weight_version}) {
+            .weight_version = config.weight_version}) {
   stats.weight_version = core.weight_version();
   stats.capacity = capacity;
   stats.capacity.max_context = usable_context(capacity);

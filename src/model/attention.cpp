@@ -1,6 +1,7 @@
 #include "model/attention.h"
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/ops/cat.h>
@@ -115,37 +116,61 @@ at::Tensor attention(const at::Tensor& x,
     indexer_rows = project_indexer(x, projections.latent, *params.indexer, place, spec, step);
     projected.index_keys = indexer_rows->keys;
   }
-  std::vector<GroupRows> rows = rows_of_groups(projected, params, spec, place, step);
 
+  BALEEN_CHECK(!picks_given || step.given->at(layer).picks.size() == step.groups.size(),
+               "{} groups of picks for {}",
+               step.given->at(layer).picks.size(),
+               step.groups.size());
   if (step.taps != nullptr) {
     LayerTaps& taps = place.taps_of(*step.taps, step.config);
     taps.index_scores.assign(step.groups.size(), at::Tensor());
     taps.entry_attention.assign(core.groups.size(), at::Tensor());
   }
-  std::vector<at::Tensor> picks(step.groups.size());
-  for (std::size_t g = 0; indexer_rows && g < step.groups.size(); ++g) {
-    picks[g] = pick_entries(*indexer_rows, rows[g].index_keys, place, spec, g, step);
-  }
-  if (picks_given) {
-    picks = step.given->at(layer).picks;
-    BALEEN_CHECK(picks.size() == step.groups.size(), "{} groups of picks", picks.size());
-  }
   if (step.choices != nullptr && params.indexer) {
-    step.choices->picks.push_back(picks);
+    step.choices->picks.emplace_back();
   }
-  if (step.made != nullptr && params.indexer) {
-    step.made->at(layer).picks = picks;
+  if (step.made != nullptr) {
+    step.made->at(layer).picks.clear();
   }
-  if (step.parallel != nullptr && params.indexer) {
-    picks = step.parallel->core_picks(picks);
-  }
+  // What the queries of group g of the step attend to, chosen or given, and noted where asked.
+  const auto picks_of = [&](std::size_t g, const at::Tensor& keys) {
+    at::Tensor picks;
+    if (indexer_rows) {
+      picks = pick_entries(*indexer_rows, keys, place, spec, g, step);
+    }
+    if (picks_given) {
+      picks = step.given->at(layer).picks[g];
+    }
+    if (step.choices != nullptr) {
+      step.choices->picks.back().push_back(picks);
+    }
+    if (step.made != nullptr) {
+      step.made->at(layer).picks.push_back(picks);
+    }
+    return picks;
+  };
 
+  // Rows and picks of other ranks come for all groups at once; a rank alone takes group by group.
+  std::vector<GroupRows> exchanged;
+  std::vector<at::Tensor> core_picks(core.groups.size());
+  if (step.parallel != nullptr) {
+    exchanged = rows_over_ranks(projected, params, spec, step);
+    for (std::size_t g = 0; params.indexer && g < step.groups.size(); ++g) {
+      core_picks[g] = picks_of(g, exchanged[g].index_keys);
+    }
+    core_picks = step.parallel->core_picks(core_picks);
+  }
   std::vector<at::Tensor> contexts;
   contexts.reserve(core.groups.size());
   for (std::size_t g = 0; g < core.groups.size(); ++g) {
     const SequenceGroup& group = core.groups[g];
-    ops::AttentionRows& seen = rows[g].attention;
-    seen.picks = picks[g];
+    GroupRows rows = step.parallel == nullptr
+                         ? rows_of_group(projected, params, spec, place, group, step)
+                         : std::move(exchanged[g]);
+    ops::AttentionRows& seen = rows.attention;
+    if (params.indexer) {
+      seen.picks = step.parallel == nullptr ? picks_of(g, rows.index_keys) : core_picks[g];
+    }
     const at::Tensor query = core.rows_of(queries, group);
     if (step.taps != nullptr && step.taps->entry_attention && seen.entries.defined()) {
       at::Tensor target = entry_attention(query, seen, params.attn_sink, group.first_position);

@@ -39,37 +39,6 @@ ops::AttentionRows raw_rows_of(const at::Tensor& kv,
   return out;
 }
 
-GroupRows rows_of_group(const ProjectedRows& projected,
-                        const AttentionParameters& params,
-                        const LayerSpec& spec,
-                        const BlockPlace& place,
-                        const SequenceGroup& group,
-                        const StepContext& step) {
-  GroupRows out;
-  out.attention = raw_rows_of(projected.kv, group, place, step);
-  LayerState* state = group.state == nullptr ? nullptr : &place.state_of(*group.state);
-  if (projected.compressor) {
-    out.attention.entries = compressed_entries(*projected.compressor,
-                                               *params.compressor,
-                                               spec,
-                                               EntryKind::kAttention,
-                                               group,
-                                               state == nullptr ? nullptr : &*state->main,
-                                               step);
-  }
-  if (projected.index_keys) {
-    const at::AutoGradMode mode(index_gradients_wanted(step));
-    out.index_keys = compressed_entries(*projected.index_keys,
-                                        params.indexer->compressor,
-                                        spec,
-                                        EntryKind::kIndexKey,
-                                        group,
-                                        state == nullptr ? nullptr : &*state->index,
-                                        step);
-  }
-  return out;
-}
-
 /// Entries [B, e, D], or with an indexer [B, e, D + dI], that the tokens of each group of the step
 /// closed; e may be 0.
 std::vector<at::Tensor> closed_entries(const ProjectedRows& projected,
@@ -111,6 +80,40 @@ std::vector<at::Tensor> closed_entries(const ProjectedRows& projected,
   return closed;
 }
 
+}  // namespace
+
+GroupRows rows_of_group(const ProjectedRows& projected,
+                        const AttentionParameters& params,
+                        const LayerSpec& spec,
+                        const BlockPlace& place,
+                        const SequenceGroup& group,
+                        const StepContext& step) {
+  GroupRows out;
+  out.attention = raw_rows_of(projected.kv, group, place, step);
+  LayerState* state = group.state == nullptr ? nullptr : &place.state_of(*group.state);
+  if (projected.compressor) {
+    out.attention.entries = compressed_entries(*projected.compressor,
+                                               *params.compressor,
+                                               spec,
+                                               EntryKind::kAttention,
+                                               group,
+                                               state == nullptr ? nullptr : &*state->main,
+                                               step);
+  }
+  if (projected.index_keys) {
+    const at::AutoGradMode mode(index_gradients_wanted(step));
+    out.index_keys = compressed_entries(*projected.index_keys,
+                                        params.indexer->compressor,
+                                        spec,
+                                        EntryKind::kIndexKey,
+                                        group,
+                                        state == nullptr ? nullptr : &*state->index,
+                                        step);
+  }
+  out.attention.ratio = out.attention.entries.defined() ? spec.ratio : 0;
+  return out;
+}
+
 std::vector<GroupRows> rows_over_ranks(const ProjectedRows& projected,
                                        const AttentionParameters& params,
                                        const LayerSpec& spec,
@@ -132,31 +135,10 @@ std::vector<GroupRows> rows_over_ranks(const ProjectedRows& projected,
                                     width);
   for (std::size_t g = 0; g < out.size(); ++g) {
     out[g].attention.entries = entries[g].narrow(-1, 0, width);
+    out[g].attention.ratio = spec.ratio;
     if (projected.index_keys) {
       out[g].index_keys = entries[g].narrow(-1, width, entries[g].size(-1) - width);
     }
-  }
-  return out;
-}
-
-}  // namespace
-
-std::vector<GroupRows> rows_of_groups(const ProjectedRows& projected,
-                                      const AttentionParameters& params,
-                                      const LayerSpec& spec,
-                                      const BlockPlace& place,
-                                      const StepContext& step) {
-  std::vector<GroupRows> out;
-  if (step.parallel != nullptr) {
-    out = rows_over_ranks(projected, params, spec, step);
-  } else {
-    out.reserve(step.groups.size());
-    for (const SequenceGroup& group : step.groups) {
-      out.push_back(rows_of_group(projected, params, spec, place, group, step));
-    }
-  }
-  for (GroupRows& rows : out) {
-    rows.attention.ratio = rows.attention.entries.defined() ? spec.ratio : 0;
   }
   return out;
 }

@@ -3,7 +3,7 @@
 // index keys that these are chosen by. Own rows come from the step; earlier ones from a sequence's
 // state or from other ranks.
 //
-//   std::vector<GroupRows> rows = rows_of_groups(projected, params, spec, place, step);
+//   GroupRows rows = rows_of_group(projected, params, spec, place, group, step);
 
 #include <optional>
 #include <vector>
@@ -30,11 +30,18 @@ struct GroupRows {
   at::Tensor index_keys;         // [B, E, dI]; undefined without an indexer or without entries
 };
 
-/// One per group of step.core(). Adds the step's rows to the states there are.
-std::vector<GroupRows> rows_of_groups(const ProjectedRows& projected,
-                                      const AttentionParameters& params,
-                                      const LayerSpec& spec,
-                                      const BlockPlace& place,
-                                      const StepContext& step);
+/// Of one group of a step on one rank. Adds its rows to its state, if it has one.
+GroupRows rows_of_group(const ProjectedRows& projected,
+                        const AttentionParameters& params,
+                        const LayerSpec& spec,
+                        const BlockPlace& place,
+                        const SequenceGroup& group,
+                        const StepContext& step);
+
+/// Of all groups of step.core(), with the rows that other ranks hold.
+std::vector<GroupRows> rows_over_ranks(const ProjectedRows& projected,
+                                       const AttentionParameters& params,
+                                       const LayerSpec& spec,
+                                       const StepContext& step);
 
 }  // namespace baleen::model
