@@ -98,8 +98,9 @@ async function read() {
   let words = "The server has ended the stream.";
   try {
     await readEvents("/live", {signal: mine.signal}, (data) => {
-      notice("");
-      take(JSON.parse(data));
+      const now = JSON.parse(data);
+      notice(now.late_step_s > 0 ? `A step has not ended for ${Math.round(now.late_step_s)} s.` : "");
+      take(now);
     });
   } catch (error) {
     if (error.name === "AbortError") {

@@ -321,7 +321,7 @@ void EngineCore::take_result() {
   ++num_steps_;
   --num_in_flight_;
   const EnginePoint ended = now_();
-  step_s_ += seconds(step.begun, ended);
+  step_s_ += seconds_between(step.begun, ended);
   if (!step.rows.empty()) {
     pace_.observe(seconds_between(step.begun, ended), step.num_prompt_tokens);
   }

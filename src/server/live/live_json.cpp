@@ -1,6 +1,7 @@
 #include "server/live/live_json.h"
 
 #include <utility>
+#include <vector>
 
 #include <boost/json/array.hpp>
 #include <fmt/format.h>
@@ -51,6 +52,14 @@ json::object cache_json(const cache::CacheStats& stats) {
           {"evicted_points", stats.evicted_points}};
 }
 
+json::array counts_json(const std::vector<int64_t>& counts) {
+  json::array out;
+  for (const int64_t count : counts) {
+    out.push_back(json::value(count));
+  }
+  return out;
+}
+
 json::object run_json(const cache::TreeViewRun& run) {
   json::array points;
   for (const cache::TreeViewPoint& point : run.points) {
@@ -88,6 +97,7 @@ json::object live_json(const LiveMoment& moment) {
       {"steps", stats.num_steps},
       {"step_s", moment.view.step_s},
       {"scheduling_s", stats.scheduling_s},
+      {"late_step_s", stats.late_step_s},
       {"preemptions", stats.num_preemptions},
       {"generated_tokens", stats.num_drawn},
       {"prefilled_tokens", moment.view.prefilled_tokens},
@@ -95,8 +105,9 @@ json::object live_json(const LiveMoment& moment) {
       {"cache", stats.capacity.cache ? json::value(cache_json(stats.cache)) : json::value(nullptr)},
       {"process",
        json::object{{"cpu_s", moment.cpu_s}, {"resident_bytes", moment.resident_bytes}}}};
-  out["drafts"] =
-      json::object{{"verify_steps", 0}, {"tried", json::array()}, {"stood", json::array()}};
+  out["drafts"] = json::object{{"verify_steps", stats.drafts.verify_steps},
+                               {"tried", counts_json(stats.drafts.drafted_at)},
+                               {"stood", counts_json(stats.drafts.accepted_at)}};
   json::object curves;
   for (const auto& [name, value] : moment.curves) {
     curves[name] = value;

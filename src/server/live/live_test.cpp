@@ -107,6 +107,9 @@ TEST(LiveSeriesTest, KeepsTheLatestOfABoundedNumberOfNames) {
 
 TEST(LiveJsonTest, TellsPoolsReasonsAndRuns) {
   LiveMoment moment;
+  moment.stats.drafts = {
+      .verify_steps = 9, .drafted = 12, .accepted = 7, .drafted_at = {9, 5}, .accepted_at = {5, 2}};
+  moment.stats.late_step_s = 2.5;
   moment.stats.capacity.cache.emplace();
   moment.stats.cache.cut_hits[static_cast<size_t>(cache::CutReason::kWindowGone)] = 3;
   moment.stats.cache.lost_tokens[static_cast<size_t>(cache::CutReason::kWindowGone)] = 700;
@@ -117,6 +120,10 @@ TEST(LiveJsonTest, TellsPoolsReasonsAndRuns) {
   EXPECT_EQ(event.at("cache").at("cut").at("window_gone").at("lost_tokens").as_int64(), 700);
   EXPECT_EQ(event.at("pools").as_array().size(), 2U) << "pools without room are left out";
   EXPECT_EQ(event.at("pools").at(0).at("kept").as_int64(), 5);
+  EXPECT_EQ(event.at("drafts").at("verify_steps").as_int64(), 9);
+  EXPECT_EQ(event.at("drafts").at("tried"), (json::value(json::array{9, 5})));
+  EXPECT_EQ(event.at("drafts").at("stood"), (json::value(json::array{5, 2})));
+  EXPECT_EQ(event.at("late_step_s").as_double(), 2.5);
 
   cache::TreeView& tree = moment.view.tree.emplace();
   tree.root = cache::FullPage(0);
