@@ -1,5 +1,6 @@
 #include "engine/engine_view.h"
 
+#include <cstddef>
 #include <future>
 #include <memory>
 #include <utility>
@@ -7,6 +8,11 @@
 #include "engine/engine_state.h"
 
 namespace baleen::engine {
+namespace {
+
+constexpr size_t kMostOrders = 64;
+
+}  // namespace
 
 Result<EngineView> Engine::look(const EngineLook& what, std::chrono::milliseconds timeout) {
   State& s = *state_;
@@ -16,6 +22,10 @@ Result<EngineView> Engine::look(const EngineLook& what, std::chrono::millisecond
     std::lock_guard lock(s.mutex);
     if (s.stats.state != EngineState::kRunning && s.stats.state != EngineState::kDraining) {
       return engine_unavailable("the engine does not run");
+    }
+    if (s.orders.size() >=
+        kMostOrders) {  // of those who looked before, at a step that does not end
+      return engine_unavailable("the engine is busy with a step");
     }
     const auto work = [view, what, &metrics = s.metrics](EngineCore& core) {
       view->prefilled_tokens = static_cast<int64_t>(metrics.prompt_tokens.value());
