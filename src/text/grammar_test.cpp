@@ -256,6 +256,27 @@ TEST(ToolGrammarTest, ABoundedStringCannotRunOverItsTag) {
   EXPECT_FALSE(can_write(spec, head + "123456789</｜DSML｜parameter>\n" + tail));
 }
 
+TEST(ToolGrammarTest, NoModelWritesBlanksForEver) {
+  const std::string head = "\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"look\">\n";
+  const std::string where =
+      "<｜DSML｜parameter name=\"where\" string=\"true\">a</｜DSML｜parameter>";
+  const std::string number = "<｜DSML｜parameter name=\"n\" string=\"false\">7";
+  const std::string tail = "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>";
+  const std::string few = " \n  ";
+  const std::string many(100, '\n');
+  const GrammarSpec spec =
+      tool_call_grammar({{tools()[0]}, true, true, std::nullopt}, ChatProfile::kV4);
+  EXPECT_TRUE(can_write(spec, head + few + where + few + number + few + tail));
+  EXPECT_FALSE(can_write(spec, head + many + where + "\n" + number + tail));
+  EXPECT_FALSE(can_write(spec, head + where + many + number + tail));
+  EXPECT_FALSE(can_write(spec, head + where + "\n" + number + many + tail));
+  const GrammarSpec either = tool_call_grammar(
+      {tools(), false, false, schema(R"({"type": "array", "items": {"type": "boolean"}})")},
+      ChatProfile::kV4);
+  EXPECT_TRUE(can_write(either, "[" + few + "true]"));
+  EXPECT_FALSE(can_write(either, "[" + many + "true]"));
+}
+
 TEST(ToolGrammarTest, WithoutMustTheAnswerIsTextOrTextAndCalls) {
   const GrammarSpec spec =
       tool_call_grammar({tools(), false, false, std::nullopt}, ChatProfile::kV4);

@@ -12,6 +12,12 @@
 namespace baleen::text {
 namespace {
 
+// Blanks and line ends between two tags of a call, and inside its JSON values. The format has one;
+// a model that never learned to call would otherwise write nothing else.
+constexpr int kMaxCallWhitespace = 8;
+// As in answers without calls: enough for indented JSON.
+constexpr int kMaxAnswerWhitespace = 32;
+
 JsonValue json_text_value(std::string text) {
   JsonValue value;
   value.kind = JsonValue::Kind::kString;
@@ -65,9 +71,10 @@ std::string invoke_tag(const ToolSpec& tool, ChatProfile profile) {
   const MarkupTags& tags = markup_tags(profile);
   return fmt::format(
       R"({{"type": "tag", "begin": {}, "content": {{"type": "json_schema", "style": "{}", )"
-      R"("json_schema": {}}}, "end": {}}})",
+      R"("max_whitespace_cnt": {}, "json_schema": {}}}, "end": {}}})",
       json_string(fmt::format("{} name=\"{}\">\n", tags.invoke_begin, tool.name)),
       profile == ChatProfile::kV41 ? "deepseek_v4_1_xml" : "deepseek_xml",
+      kMaxCallWhitespace,
       argument_schema(tool),
       json_string(tags.invoke_end + ">\n"));
 }
@@ -76,9 +83,11 @@ std::string invoke_tag(const ToolSpec& tool, ChatProfile profile) {
 std::string content_format(const GrammarSpec& spec) {
   switch (spec.kind) {
     case GrammarKind::kJsonObject:
-      return R"({"type": "json_schema", "json_schema": {"type": "object"}})";
     case GrammarKind::kJsonSchema:
-      return fmt::format(R"({{"type": "json_schema", "json_schema": {}}})", spec.text);
+      return fmt::format(
+          R"({{"type": "json_schema", "max_whitespace_cnt": {}, "json_schema": {}}})",
+          kMaxAnswerWhitespace,
+          spec.kind == GrammarKind::kJsonObject ? R"({"type": "object"})" : spec.text);
     case GrammarKind::kRegex:
       return fmt::format(R"({{"type": "regex", "pattern": {}}})", json_string(spec.text));
     case GrammarKind::kEbnf:
