@@ -68,10 +68,12 @@ class Bench {
     for (const DecodeLayer& layer : model.layers) {
       row.floor_bytes += layer_floor_bytes(model.config, layer.spec, load);
     }
+    DecodeBuffers buffers(model.config, batch, context + 1);
     DecodePass pass(
         model,
         {.max_requests = batch, .max_context = context + 1, .programmatic = options_.programmatic},
         synth_.inputs(),
+        buffers,
         multiprocessors_);
     pass.record(stream_.get());  // loads the kernels, which a capture must not
     stream_.synchronize();
