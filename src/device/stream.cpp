@@ -34,6 +34,10 @@ void Event::record(const Stream& stream) {
   BALEEN_CUDA_CHECK(cudaEventRecord(event_, stream.get()));
 }
 
+void Event::record_in_graph(cudaStream_t capturing) {
+  BALEEN_CUDA_CHECK(cudaEventRecordWithFlags(event_, capturing, cudaEventRecordExternal));
+}
+
 void Event::record_on_default_stream() {
   BALEEN_CUDA_CHECK(cudaEventRecord(event_, cudaStreamLegacy));
 }

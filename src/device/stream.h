@@ -39,6 +39,8 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(const Stream& stream);
+  /// Inside a capture: every replay of the graph records the event where it stands.
+  void record_in_graph(cudaStream_t capturing);
   /// On the legacy default stream, where libraries work that were given no stream.
   void record_on_default_stream();
   /// Microseconds from `begin` to this event; waits for this event.

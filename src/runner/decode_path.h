@@ -34,7 +34,7 @@ struct DecodeRow {
   RequestSlot slot;
   int32_t position = 0;
   const engine::SamplingRow* draw = nullptr;  // the path draws by these; null: logits are wanted
-  std::span<const uint32_t> allowed_bits;     // of the draw, 32 tokens per word; empty: all
+  std::span<const uint32_t> allowed_bits = {};  // of the draw, 32 tokens per word; empty: all
 };
 
 /// What a path drew behind a row; `top` has the best tokens, where wanted.

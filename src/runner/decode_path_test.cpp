@@ -50,8 +50,12 @@ struct PathUse {
 
 class ForgetfulPath final : public DecodePath {
  public:
-  ForgetfulPath(const DecodePathContext& context, int64_t max_context, PathUse& use)
-      : pools_(context.pools), max_context_(max_context), use_(use) {}
+  /// `wrong_page`: reads and writes the window page behind the right one, as a wrong layout would.
+  ForgetfulPath(const DecodePathContext& context,
+                int64_t max_context,
+                PathUse& use,
+                bool wrong_page = false)
+      : pools_(context.pools), max_context_(max_context), use_(use), wrong_page_(wrong_page) {}
 
   std::string name() const override { return "forgetful"; }
   int64_t max_context() const override { return max_context_; }
@@ -65,7 +69,7 @@ class ForgetfulPath final : public DecodePath {
       pages.swa.resize(block + 1, cache::SwaPage(0));
     }
     pages.full[block] = change.full;
-    pages.swa[block] = change.swa;
+    pages.swa[block] = wrong_page_ ? cache::SwaPage(change.swa.value() + 1) : change.swa;
     pages.slot = change.slot;
   }
 
@@ -115,6 +119,7 @@ class ForgetfulPath final : public DecodePath {
   cache::PoolMemory& pools_;
   int64_t max_context_;
   PathUse& use_;
+  bool wrong_page_;
   std::map<RequestSlot, cache::SequencePages> pages_;
   model::ForwardOutput output_;
   kernels::SamplingWorkspace workspace_;
@@ -141,6 +146,7 @@ class PathBench {
         std::make_unique<ModelExecutor>(fixed_order_model(), runner, "tiny"),
         text::Tokenizer::load("src/text/testdata/tiny_tokenizer.json"),
         metrics_);
+    checked_rows_ = use.rows;
     engine_->start();
   }
   ~PathBench() { engine_->stop(); }
@@ -164,7 +170,8 @@ class PathBench {
     EXPECT_TRUE(status.ok()) << status.message;
     return sink;
   }
-  engine::Engine& engine() { return *engine_; }
+  /// Without those that the check at start ran.
+  int64_t rows_of_path() const { return use.rows - checked_rows_; }
 
   PathUse use;
 
@@ -172,6 +179,7 @@ class PathBench {
   MetricRegistry metrics_;
   std::unique_ptr<engine::Engine> engine_;
   int next_ = 0;
+  int64_t checked_rows_ = 0;
 };
 
 void expect_equal(const engine::CollectingSink& a,
@@ -216,7 +224,7 @@ TEST(DecodePathTest, TurnsGiveTheBitsOfTheBodyAlone) {
     history.insert(history.end(), answer.begin(), answer.end());
     generated += tokens - 1;  // the first one comes with the prompt
   }
-  EXPECT_EQ(mixed.use.rows, generated);
+  EXPECT_EQ(mixed.rows_of_path(), generated);
 }
 
 TEST(DecodePathTest, ACrowdThatIsPreemptedGivesTheBitsOfTheBodyAlone) {
@@ -248,7 +256,23 @@ TEST(DecodePathTest, PositionsBeyondThePathRunInTheBody) {
   a->wait();
   b->wait();
   ASSERT_NO_FATAL_FAILURE(expect_equal(*a, *b, "long"));
-  EXPECT_EQ(mixed.use.rows, 10);  // positions 90 .. 99
+  EXPECT_EQ(mixed.rows_of_path(), 10);  // positions 90 .. 99
+}
+
+TEST(DecodePathTest, AWrongPathIsRefusedAtStart) {
+  PathUse use;
+  RunnerConfig runner{.num_slots = 2, .cache_bytes = kRoomy};
+  for (const bool wrong : {false, true}) {
+    runner.decode_path = [&](const DecodePathContext& context) {
+      return std::make_unique<ForgetfulPath>(context, 3000, use, wrong);
+    };
+    if (wrong) {
+      EXPECT_THROW(ModelExecutor(fixed_order_model(), runner, "tiny"), Error);
+    } else {
+      ModelExecutor(fixed_order_model(), runner, "tiny");
+    }
+  }
+  EXPECT_EQ(use.rows, 12);
 }
 
 TEST(DecodePathTest, WantsASharedCache) {

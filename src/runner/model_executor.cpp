@@ -6,8 +6,10 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "kernels/sampling/sampling.h"
 #include "ops/rope.h"
+#include "runner/decode_check.h"
 
 namespace baleen::runner {
 namespace {
@@ -84,6 +86,13 @@ void ModelExecutor::make_decode_path() {
       .compressed_frequencies =
           ops::rope_frequencies(config.qk_rope_head_dim, config.compress_rope_theta, config.yarn)};
   decode_path_ = config_.decode_path(context);
+  const double distance = check_decode_path(model_, *pools_, *decode_path_);
+  log::info("runner",
+            "decode path=\"{}\" context={} device_bytes={} distance_from_body={:.3f}",
+            decode_path_->name(),
+            decode_path_->max_context(),
+            decode_path_->device_bytes(),
+            distance);
 }
 
 engine::ExecutorCapacity ModelExecutor::capacity() const {

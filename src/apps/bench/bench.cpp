@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "apps/bench/csv_file.h"
+#include "apps/bench/decode.h"
 #include "apps/bench/engine_bench.h"
 #include "apps/bench/kernels.h"
 #include "apps/bench/process_figures.h"
@@ -203,6 +204,7 @@ void add_bench(CLI::App& app) {
   command->get_option("model")->required(false);
   add_engine_bench(*command);
   add_bench_kernels(*command);
+  add_bench_decode(*command);
   command->add_option("--streams", options->streams, "Requests at a time, one row each")
       ->delimiter(',')
       ->check(CLI::Range(1, kMost));

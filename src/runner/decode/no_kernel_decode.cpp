@@ -1,6 +1,7 @@
 // Decoding on kernels in a build without CUDA: there is none, and the reason says so.
 
 #include "base/error.h"
+#include "runner/decode/decode_bench.h"
 #include "runner/decode/kernel_decode.h"
 
 namespace baleen::runner {
@@ -17,6 +18,11 @@ std::string kernel_decode_refusal(const ModelConfig& /*config*/,
 }
 
 DecodePathMaker kernel_decode(const std::filesystem::path& /*folder*/) {
+  throw ConfigError(kReason);
+}
+
+DecodeBenchSummary run_decode_bench(const DecodeBenchOptions& /*options*/,
+                                    const std::function<void(const DecodeBenchRow&)>& /*on_row*/) {
   throw ConfigError(kReason);
 }
 
