@@ -58,11 +58,11 @@ double check_decode_path(model::Model& model, cache::PoolMemory& pools, DecodePa
     for (int64_t p = prompt; p < end; ++p) {
       sequence.begin_at(p);  // from the pages, not from what it remembers
       run_body(model, sequence, p, all.subspan(static_cast<std::size_t>(p), 1), output);
-      const DecodeRow row{.id = ids[static_cast<std::size_t>(p)],
+      const DecodeRow row{.ids = all.subspan(static_cast<std::size_t>(p), 1),
                           .slot = slot,
                           .position = static_cast<int32_t>(p)};
       path.run({&row, 1});
-      const std::span<const float> found = path.logits(0);
+      const std::span<const float> found = path.logits(0, 0);
       const std::span<const float> expected = output.row(0);
       double mean = 0.0;
       for (const float logit : expected) {

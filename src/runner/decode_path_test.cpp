@@ -28,7 +28,7 @@
 namespace baleen::runner {
 namespace {
 
-model::Model fixed_order_model() {
+model::Model fixed_order_model(int32_t drafts = 0) {
   model::FreshOptions fresh;
   fresh.seed = 1;
   fresh.matrix_std = 0.15;
@@ -36,6 +36,8 @@ model::Model fixed_order_model() {
   model::ForwardConfig forward;
   forward.numerics = "reference+invariant";
   forward.max_context = 3000;
+  forward.with_mtp = drafts > 0;
+  forward.max_rollback = drafts;
   return {
       model::make_fresh_parameters(weights::tiny_config(), fresh, at::TensorOptions(at::kFloat)),
       forward};
@@ -44,7 +46,8 @@ model::Model fixed_order_model() {
 /// What the test sees of the path, which the executor owns.
 struct PathUse {
   int64_t rows = 0;
-  int64_t draws = 0;  // tokens that the path drew itself
+  int64_t draws = 0;     // tokens that the path drew itself
+  int64_t verified = 0;  // rows of several tokens
   int64_t most_rows = 0;
 };
 
@@ -55,10 +58,17 @@ class ForgetfulPath final : public DecodePath {
                 int64_t max_context,
                 PathUse& use,
                 bool wrong_page = false)
-      : pools_(context.pools), max_context_(max_context), use_(use), wrong_page_(wrong_page) {}
+      : with_drafts_(context.max_row_tokens > 1),
+        model_(fixed_order_model(context.max_row_tokens - 1)),
+        pools_(context.pools),
+        max_context_(max_context),
+        max_row_tokens_(context.max_row_tokens),
+        use_(use),
+        wrong_page_(wrong_page) {}
 
   std::string name() const override { return "forgetful"; }
   int64_t max_context() const override { return max_context_; }
+  int32_t max_row_tokens() const override { return max_row_tokens_; }
   int64_t device_bytes() const override { return 0; }
 
   void change_page(const cache::PageChange& change) override {
@@ -73,6 +83,28 @@ class ForgetfulPath final : public DecodePath {
     pages.slot = change.slot;
   }
 
+  std::size_t stream_bytes() const {
+    const ModelConfig& config = model_.config();
+    return static_cast<std::size_t>(config.hc_mult * config.hidden_size) * 2;
+  }
+
+  void draw_token(const DecodeRow& row, std::size_t r, std::size_t index) {
+    const auto token = static_cast<std::size_t>(output_.spans[r].begin) + index;
+    if (const engine::SamplingRow* draw = row.draw) {
+      kernels::SamplingParams params;
+      params.temperature = draw->temperature;
+      params.seed = draw->seed;
+      params.sample_index = draw->sample_index;
+      params.position = int64_t{row.position} + 1 + static_cast<int64_t>(index);
+      params.want_logprob = draw->want_logprobs;
+      params.top_logprobs = draw->top_logprobs;
+      params.allowed_bits = row.allowed_bits;
+      drawn_[token] =
+          kernels::sample_token(logits(r, index), params, {}, workspace_, &tops_[token]);
+      ++use_.draws;
+    }
+  }
+
   void run(std::span<const DecodeRow> rows) override {
     std::vector<model::Sequence> sequences;
     std::vector<model::RowInput> inputs;
@@ -80,44 +112,53 @@ class ForgetfulPath final : public DecodePath {
     for (const DecodeRow& row : rows) {
       sequences.push_back(model_.new_sequence(pools_, pages_.at(row.slot)));
       sequences.back().begin_at(row.position);
-      inputs.push_back({.sequence = &sequences.back(),
-                        .first_position = row.position,
-                        .ids = std::span(&row.id, 1)});
+      inputs.push_back(
+          {.sequence = &sequences.back(),
+           .first_position = row.position,
+           .ids = row.ids,
+           .logits = model::LogitsWanted::kAll,
+           .mtp = with_drafts_ ? model::MtpRows::kKeepStreams : model::MtpRows::kNone});
     }
     model_.forward(inputs, output_);
-    drawn_.clear();
-    tops_.assign(rows.size(), {});
+    drawn_.assign(output_.logits.size() / static_cast<std::size_t>(output_.vocab_size), {});
+    tops_.assign(drawn_.size(), {});
+    streams_.resize(drawn_.size() * stream_bytes());
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      drawn_.emplace_back();
-      if (const engine::SamplingRow* draw = rows[r].draw) {
-        kernels::SamplingParams params;
-        params.temperature = draw->temperature;
-        params.seed = draw->seed;
-        params.sample_index = draw->sample_index;
-        params.position = int64_t{rows[r].position} + 1;
-        params.want_logprob = draw->want_logprobs;
-        params.top_logprobs = draw->top_logprobs;
-        params.allowed_bits = rows[r].allowed_bits;
-        drawn_[r] = kernels::sample_token(logits(r), params, {}, workspace_, &tops_[r]);
-        ++use_.draws;
+      use_.verified += rows[r].ids.size() > 1 ? 1 : 0;
+      for (std::size_t i = 0; i < rows[r].ids.size(); ++i) {
+        draw_token(rows[r], r, i);
+        if (with_drafts_) {
+          const auto token = static_cast<std::size_t>(output_.spans[r].begin) + i;
+          sequences[r].copy_streams(
+              int64_t{rows[r].position} + static_cast<int64_t>(i),
+              std::span(streams_).subspan(token * stream_bytes(), stream_bytes()));
+        }
       }
     }
     use_.rows += static_cast<int64_t>(rows.size());
     use_.most_rows = std::max(use_.most_rows, static_cast<int64_t>(rows.size()));
   }
 
-  std::span<const float> logits(std::size_t row) const override {
-    return output_.row(static_cast<int64_t>(row));
+  std::span<const float> logits(std::size_t row, std::size_t index) const override {
+    return output_.row(output_.spans[row].begin + static_cast<int64_t>(index));
   }
 
   /// Every second parameter set, by its seed's parity, so that both ways occur.
   bool draws(const engine::SamplingRow& sampling) const override { return sampling.seed % 2 == 0; }
-  DrawnToken drawn(std::size_t row) const override { return {drawn_[row], tops_[row]}; }
+  DrawnToken drawn(std::size_t row, std::size_t index) const override {
+    const auto token = static_cast<std::size_t>(output_.spans[row].begin) + index;
+    return {drawn_[token], tops_[token]};
+  }
+  const uint8_t* streams(std::size_t row) const override {
+    return streams_.data() + static_cast<std::size_t>(output_.spans[row].begin) * stream_bytes();
+  }
 
  private:
-  model::Model model_ = fixed_order_model();
+  bool with_drafts_;
+  model::Model model_;
   cache::PoolMemory& pools_;
   int64_t max_context_;
+  int32_t max_row_tokens_;
   PathUse& use_;
   bool wrong_page_;
   std::map<RequestSlot, cache::SequencePages> pages_;
@@ -125,15 +166,17 @@ class ForgetfulPath final : public DecodePath {
   kernels::SamplingWorkspace workspace_;
   std::vector<kernels::SampledToken> drawn_;
   std::vector<std::vector<kernels::ScoredToken>> tops_;
+  std::vector<uint8_t> streams_;
 };
 
 class PathBench {
  public:
-  PathBench(int32_t slots, int64_t cache_bytes, int64_t path_context) {
+  PathBench(int32_t slots, int64_t cache_bytes, int64_t path_context, int32_t drafts = 0) {
     RunnerConfig runner{.num_slots = slots,
                         .max_step_tokens = 128,
                         .cache_bytes = cache_bytes,
-                        .paint_pages = true};
+                        .paint_pages = true,
+                        .drafts = {.max_drafts = drafts}};
     if (path_context > 0) {
       runner.decode_path = [this, path_context](const DecodePathContext& context) {
         return std::make_unique<ForgetfulPath>(context, path_context, use);
@@ -143,7 +186,7 @@ class PathBench {
     config.max_prefill_chunk = 64;
     engine_ = std::make_unique<engine::Engine>(
         config,
-        std::make_unique<ModelExecutor>(fixed_order_model(), runner, "tiny"),
+        std::make_unique<ModelExecutor>(fixed_order_model(drafts), runner, "tiny"),
         text::Tokenizer::load("src/text/testdata/tiny_tokenizer.json"),
         metrics_);
     checked_rows_ = use.rows;
@@ -246,6 +289,33 @@ TEST(DecodePathTest, ACrowdThatIsPreemptedGivesTheBitsOfTheBodyAlone) {
   EXPECT_GT(mixed.use.most_rows, 1);
   EXPECT_GT(mixed.use.draws, 100);
   EXPECT_GT(mixed.use.rows - mixed.use.draws, 100);
+}
+
+TEST(DecodePathTest, DraftsVerifiedOnThePathGiveTheBitsOfTheBodyAlone) {
+  PathBench mixed(4, kRoomy, 3000, /*drafts=*/3);
+  PathBench plain(4, kRoomy, 0, /*drafts=*/3);
+  std::vector<std::vector<int32_t>> texts(6);
+  for (int32_t turn = 0; turn < 3; ++turn) {
+    std::vector<std::shared_ptr<engine::CollectingSink>> a;
+    std::vector<std::shared_ptr<engine::CollectingSink>> b;
+    for (int32_t i = 0; i < 6; ++i) {
+      std::vector<int32_t>& text = texts[static_cast<size_t>(i)];
+      const std::vector<int32_t> added = some_ids(90 + 17 * i, i + turn);
+      text.insert(text.end(), added.begin(), added.end());
+      const float temperature = i % 3 == 0 ? 0.9F : 0.0F;
+      a.push_back(mixed.submit(text, 60, temperature, i == 5));
+      b.push_back(plain.submit(text, 60, temperature, i == 5));
+    }
+    for (size_t i = 0; i < a.size(); ++i) {
+      a[i]->wait();
+      b[i]->wait();
+      ASSERT_NO_FATAL_FAILURE(expect_equal(
+          *a[i], *b[i], "turn " + std::to_string(turn) + " request " + std::to_string(i)));
+      const std::vector<int32_t> answer = a[i]->ids();
+      texts[i].insert(texts[i].end(), answer.begin(), answer.end());
+    }
+  }
+  EXPECT_GT(mixed.use.verified, 100);
 }
 
 TEST(DecodePathTest, PositionsBeyondThePathRunInTheBody) {

@@ -17,6 +17,7 @@ struct ExecutorSlot {
   // Tokens whose rows lie in the pages, where the decode path ran further than `sequence` knows;
   // -1: the sequence knows them all.
   int64_t decoded_to = -1;
+  bool ran_on_path = false;        // its latest row
   std::vector<int32_t> counts;     // by token id; empty: no penalties are asked for
   std::vector<float> last_logits;  // of the last prompt token run, for input log-probs
 

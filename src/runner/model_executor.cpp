@@ -80,6 +80,7 @@ void ModelExecutor::make_decode_path() {
       .pools = *pools_,
       .num_slots = config_.num_slots,
       .max_context = model_.max_context(),
+      .max_row_tokens = config_.drafts.max_drafts + 1,
       .device_index = colon == std::string::npos ? 0 : std::stoi(device.substr(colon + 1)),
       .plain_frequencies =
           ops::rope_frequencies(config.qk_rope_head_dim, config.rope_theta, std::nullopt),
@@ -158,6 +159,7 @@ void ModelExecutor::reset(const engine::SlotReset& reset) {
                reset.first_position);
   slot.sequence[0].begin_at(reset.first_position);
   slot.decoded_to = -1;
+  slot.ran_on_path = false;
   slot.counts.clear();
   if (!reset.generated.empty()) {
     slot.counts.assign(static_cast<size_t>(model_.config().vocab_size), 0);
@@ -206,11 +208,12 @@ void ModelExecutor::change_page(const cache::PageChange& change) {
 }
 
 void ModelExecutor::capture(const cache::CaptureJob& job) {
-  if (slot_of(job.slot).decoded_to >= 0) {
-    // One token behind the last: the rings still hold all rows that the job wants.
+  if (slot_of(job.slot).ran_on_path) {
+    // A few tokens behind the point at most: the rings still hold all rows that the job wants.
     cache::CaptureJob from_rings = job;
     from_rings.in_pass = false;
     mover_->capture(from_rings, nullptr);
+    keep_streams(job);
     return;
   }
   const model::Sequence& sequence = slot_of(job.slot).sequence.at(0);
@@ -223,25 +226,52 @@ void ModelExecutor::capture(const cache::CaptureJob& job) {
   keep_streams(job);
 }
 
-/// Rows of one token that want logits and nothing else of the body.
+/// Few tokens, of which the step wants draws or logits and nothing else of the body.
 bool ModelExecutor::takes_decode_path(const engine::BatchRow& row) const {
-  return decode_path_ != nullptr && row.kind == engine::RowKind::kDecode && row.num_tokens == 1 &&
-         !recorder_ && !slots_[static_cast<size_t>(row.slot.value())].drafts &&
-         !wants_prompt_scores(row) && row.first_position.value() < decode_path_->max_context();
+  if (decode_path_ == nullptr || recorder_ || row.kind == engine::RowKind::kPrefill ||
+      wants_prompt_scores(row)) {
+    return false;
+  }
+  const ExecutorSlot& slot = slots_[static_cast<size_t>(row.slot.value())];
+  if (row.kind == engine::RowKind::kVerify && !slot.drafts) {
+    return false;  // what is taken back afterwards, the sequence must know
+  }
+  const auto tokens = row.kind == engine::RowKind::kVerify
+                          ? static_cast<int32_t>(slot.chain.ids.size()) + 1
+                          : row.num_tokens;
+  return tokens <= decode_path_->max_row_tokens() &&
+         int64_t{row.first_position.value()} + tokens <= decode_path_->max_context();
+}
+
+std::span<const int32_t> ModelExecutor::ids_of(const engine::BatchRow& row) {
+  const std::span<const int32_t> planned = std::span<const int32_t>(ids_).subspan(
+      static_cast<size_t>(row.ids_offset), static_cast<size_t>(row.num_tokens - row.num_drafts));
+  if (row.kind != engine::RowKind::kVerify) {
+    return planned;
+  }
+  const std::vector<int32_t>& drafts = slot_of(row.slot).chain.ids;
+  const size_t begin = verified_ids_.size();
+  verified_ids_.push_back(planned[0]);
+  verified_ids_.insert(verified_ids_.end(), drafts.begin(), drafts.end());
+  return std::span<const int32_t>(verified_ids_).subspan(begin, drafts.size() + 1);
 }
 
 void ModelExecutor::add_decode_row(const engine::BatchRow& row,
                                    const engine::BatchPlan& plan,
                                    const engine::MaskProvider& masks) {
   DecodeRow& out = decode_rows_.emplace_back();
-  out.id = ids_[static_cast<size_t>(row.ids_offset)];
+  out.ids = ids_of(row);
   out.slot = row.slot;
   out.position = row.first_position.value();
   if (row.sampling_index < 0) {
     return;
   }
   const engine::SamplingRow& sampling = plan.sampling[static_cast<size_t>(row.sampling_index)];
-  if (!slot_of(row.slot).counts.empty() || has_penalties(sampling) ||
+  // Simulated acceptance and draws by rejection look at more than the drawn tokens.
+  const bool plain_draws =
+      row.kind == engine::RowKind::kDecode || (config_.drafts.simulate_accept_length == 0.0 &&
+                                               config_.drafts.sampling == DraftSampling::kCoupled);
+  if (!plain_draws || !slot_of(row.slot).counts.empty() || has_penalties(sampling) ||
       !decode_path_->draws(sampling)) {
     return;
   }
@@ -252,6 +282,22 @@ void ModelExecutor::add_decode_row(const engine::BatchRow& row,
     bits.assign((static_cast<size_t>(model_.config().vocab_size) + 31) / 32, 0);
     masks(sampling.bitmask_row, bits);
     out.allowed_bits = bits;
+  }
+}
+
+void ModelExecutor::run_decode_path() {
+  decode_path_->run(decode_rows_);
+  rows_of_decode_path_ += static_cast<int64_t>(decode_rows_.size());
+  for (size_t i = 0; i < decode_rows_.size(); ++i) {
+    const DecodeRow& row = decode_rows_[i];
+    ExecutorSlot& slot = slot_of(row.slot);
+    slot.ran_on_path = true;
+    const auto count = static_cast<int64_t>(row.ids.size());
+    if (slot.drafts) {
+      slot.sequence.at(0).advance_in_pages(count, decode_path_->streams(i));
+    } else {
+      slot.decoded_to = int64_t{row.position} + count;
+    }
   }
 }
 
@@ -277,6 +323,7 @@ void ModelExecutor::run_rows(const engine::BatchPlan& plan, const engine::MaskPr
     } else {
       places_.push_back({.by_path = false, .index = inputs_.size()});
       slot.catch_up();
+      slot.ran_on_path = false;
       add_input(row, slot);
     }
   }
@@ -287,11 +334,7 @@ void ModelExecutor::run_rows(const engine::BatchPlan& plan, const engine::MaskPr
     }
   }
   if (!decode_rows_.empty()) {
-    decode_path_->run(decode_rows_);
-    rows_of_decode_path_ += static_cast<int64_t>(decode_rows_.size());
-    for (const DecodeRow& row : decode_rows_) {
-      slot_of(row.slot).decoded_to = int64_t{row.position} + 1;
-    }
+    run_decode_path();
   }
 }
 
@@ -299,9 +342,9 @@ void ModelExecutor::add_input(const engine::BatchRow& row, ExecutorSlot& slot) {
   model::RowInput& input = inputs_.emplace_back();
   input.sequence = slot.sequence.data();
   input.first_position = row.first_position.value();
-  input.ids = std::span<const int32_t>(ids_).subspan(
-      static_cast<size_t>(row.ids_offset), static_cast<size_t>(row.num_tokens - row.num_drafts));
-  input.logits = wants_prompt_scores(row)  ? model::LogitsWanted::kAll
+  input.ids = ids_of(row);
+  input.logits = wants_prompt_scores(row) || row.kind == engine::RowKind::kVerify
+                     ? model::LogitsWanted::kAll
                  : row.sampling_index >= 0 ? model::LogitsWanted::kLast
                                            : model::LogitsWanted::kNone;
   input.next_id = row.next_id;
@@ -309,20 +352,14 @@ void ModelExecutor::add_input(const engine::BatchRow& row, ExecutorSlot& slot) {
   input.mtp = !slot.drafts                            ? model::MtpRows::kNone
               : row.kind == engine::RowKind::kPrefill ? model::MtpRows::kComplete
                                                       : model::MtpRows::kKeepStreams;
-  if (row.kind == engine::RowKind::kVerify) {
-    const std::vector<int32_t>& drafts = slot.chain.ids;
-    const size_t begin = verified_ids_.size();
-    verified_ids_.push_back(input.ids[0]);
-    verified_ids_.insert(verified_ids_.end(), drafts.begin(), drafts.end());
-    input.ids = std::span<const int32_t>(verified_ids_).subspan(begin, drafts.size() + 1);
-    input.logits = model::LogitsWanted::kAll;
-  }
 }
 
 std::span<const float> ModelExecutor::logits_of(size_t place, int64_t index) const {
   const RowPlace& at = places_[place];
   if (at.by_path) {
-    return decode_path_->logits(at.index);
+    const DecodeRow& row = decode_rows_[at.index];
+    return decode_path_->logits(at.index,
+                                index < 0 ? row.ids.size() - 1 : static_cast<size_t>(index));
   }
   const model::LogitsSpan& span = output_.spans[at.index];
   return output_.row(span.begin + (index < 0 ? span.count - 1 : index));
@@ -349,19 +386,17 @@ void ModelExecutor::draw(const engine::BatchRow& row,
                          size_t place,
                          const engine::MaskProvider& masks,
                          engine::RowResult& result) {
-  if (places_[place].by_path && decode_rows_[places_[place].index].draw != nullptr) {
-    const DrawnToken drawn = decode_path_->drawn(places_[place].index);
-    if (drawn.token.status != kernels::SamplingStatus::kDrawn) {
-      result.nan_logits = true;
-    } else {
-      add_token(drawn.token, drawn.top, sampling, result);
-    }
-    return;
-  }
   ExecutorSlot& slot = slot_of(row.slot);
   static const DraftChain kNoDrafts;
   const bool verifies = row.kind == engine::RowKind::kVerify;
   const DraftChain& chain = verifies ? slot.chain : kNoDrafts;
+  result.num_drafted = static_cast<int32_t>(chain.ids.size());
+  const RowPlace& at = places_[place];
+  if (at.by_path && decode_rows_[at.index].draw != nullptr) {
+    take_drawn(at.index, sampling, chain, result);
+    finish_row(row, result);
+    return;
+  }
   ChainLogits target;
   // A verify row has logits behind each of its tokens, any other behind its last.
   target.row = [&](int32_t index) { return logits_of(place, verifies ? index : -1); };
@@ -374,12 +409,35 @@ void ModelExecutor::draw(const engine::BatchRow& row,
   }
   if (verifies) {
     target.simulated_drafts = drafter_.simulated_drafts(slot);
-    result.num_drafted = static_cast<int32_t>(chain.ids.size());
   }
   drafter_.sampler().accept(target, sampling, chain, slot.counts, result);
-  if (verifies && !result.ids.empty()) {
-    slot.sequence[0].rollback(int64_t{row.first_position.value()} +
-                              static_cast<int64_t>(result.ids.size()));
+  finish_row(row, result);
+}
+
+/// Of a verify row, tokens behind those that stand are taken back.
+void ModelExecutor::finish_row(const engine::BatchRow& row, engine::RowResult& result) {
+  if (row.kind == engine::RowKind::kVerify && !result.ids.empty()) {
+    slot_of(row.slot).sequence[0].rollback(int64_t{row.first_position.value()} +
+                                           static_cast<int64_t>(result.ids.size()));
+  }
+}
+
+void ModelExecutor::take_drawn(size_t row,
+                               const engine::SamplingRow& sampling,
+                               const DraftChain& chain,
+                               engine::RowResult& result) const {
+  const size_t most =
+      std::min(chain.ids.size() + 1, static_cast<size_t>(std::max(sampling.accept_limit, 1)));
+  for (size_t i = 0; i < most; ++i) {
+    const DrawnToken drawn = decode_path_->drawn(row, i);
+    if (drawn.token.status != kernels::SamplingStatus::kDrawn) {
+      result.nan_logits = i == 0;
+      return;
+    }
+    add_token(drawn.token, drawn.top, sampling, result);
+    if (i < chain.ids.size() && drawn.token.id != chain.ids[i]) {
+      return;
+    }
   }
 }
 

@@ -77,10 +77,19 @@ class ModelExecutor final : public engine::Executor {
   void add_decode_row(const engine::BatchRow& row,
                       const engine::BatchPlan& plan,
                       const engine::MaskProvider& masks);
+  void run_decode_path();
   void add_input(const engine::BatchRow& row, ExecutorSlot& slot);
   /// Logits behind a token of the plan's row `place`, counted from the first that has some; -1: of
   /// its last.
   std::span<const float> logits_of(size_t place, int64_t index) const;
+  /// Takes what the path drew behind a row's tokens, up to the first draft that differs.
+  void take_drawn(size_t row,
+                  const engine::SamplingRow& sampling,
+                  const DraftChain& chain,
+                  engine::RowResult& result) const;
+  void finish_row(const engine::BatchRow& row, engine::RowResult& result);
+  /// The row's tokens: planned ones, and behind a verify row's the drafts of its chain.
+  std::span<const int32_t> ids_of(const engine::BatchRow& row);
   void score_prompt(const engine::BatchRow& row,
                     const engine::BatchPlan& plan,
                     size_t place,

@@ -21,11 +21,15 @@
 #include <gtest/gtest.h>
 
 #include "base/metrics.h"
+#include "cache/allocation_counter.h"
+#include "cache/memory_plan.h"
+#include "device/cuda_check.h"
 #include "engine/collecting_sink.h"
 #include "engine/engine.h"
 #include "model/forward.h"
 #include "model/load_parameters.h"
 #include "model/parameters.h"
+#include "ops/rope.h"
 #include "runner/decode/kernel_decode.h"
 #include "runner/model_executor.h"
 #include "runner/some_ids_for_tests.h"
@@ -48,9 +52,12 @@ class KernelEngine {
                bool kernels,
                RunnerConfig runner,
                int32_t chunk) {
+    const int32_t drafts = runner.drafts.max_drafts;
     model::ForwardConfig forward;
     forward.device = "cuda";
     forward.max_context = kMostContext;
+    forward.with_mtp = drafts > 0;
+    forward.max_rollback = drafts;
     model::Model model(weights, forward);
     if (kernels) {
       EXPECT_EQ(kernel_decode_refusal(model.config(), model.cache_formats(), model.numerics_name()),
@@ -124,7 +131,7 @@ class NarrowFlashGpu : public testing::Test {
     weights_ = std::make_unique<model::ModelParameters>(
         model::load_parameters(narrow_flash_folder(),
                                at::TensorOptions(at::kFloat).device(at::kCUDA),
-                               /*with_mtp=*/false));
+                               /*with_mtp=*/true));
     model::ModelParameters doubles = *weights_;
     model::convert_parameters(doubles, at::kDouble, at::Device(at::kCUDA, 0));
     model::ForwardConfig forward;
@@ -214,7 +221,7 @@ TEST_F(NarrowFlashGpu, AnswersAreAsCloseToDoubleAsTheBodys) {
           << answers[i]->finish().error.message;
       measure(prompts[i], *answers[i], kernels ? of_kernels : of_body);
     }
-    EXPECT_EQ(engine.kernel_rows(), kernels ? 7 * 159 : 0);
+    EXPECT_EQ(engine.kernel_rows(), kernels ? 7 * 159 : 0);  // the first one comes with the prompt
   }
   expect_close(of_kernels, of_body);
 }
@@ -287,6 +294,90 @@ TEST_F(NarrowFlashGpu, ACrowdWithAbortsOnASmallCacheAnswersAndGivesEveryPageBack
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_EQ(kernels.engine().stats().num_used_tokens, 0);
+}
+
+TEST_F(NarrowFlashGpu, DraftsAreVerifiedByKernels) {
+  Distances of_kernels;
+  Distances of_body;
+  for (const bool kernels : {true, false}) {
+    RunnerConfig runner = kWide;
+    runner.drafts.max_drafts = 3;
+    KernelEngine engine(*weights_, kernels, runner, 256);
+    std::vector<std::vector<int32_t>> prompts;
+    std::vector<std::shared_ptr<engine::CollectingSink>> answers;
+    for (const int32_t length : {1, 100, 253, 300, 500}) {
+      prompts.push_back(some_ids(length, length));
+      answers.push_back(engine.submit(prompts.back(), 140));
+    }
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      answers[i]->wait();
+      ASSERT_EQ(answers[i]->finish().reason, engine::FinishReason::kLength)
+          << answers[i]->finish().error.message;
+      measure(prompts[i], *answers[i], kernels ? of_kernels : of_body);
+    }
+    EXPECT_EQ(engine.kernel_rows() > 200, kernels);
+  }
+  expect_close(of_kernels, of_body);
+}
+
+TEST_F(NarrowFlashGpu, AStepAfterTheFirstAllocatesNothing) {
+  model::ForwardConfig forward;
+  forward.device = "cuda";
+  forward.max_context = kMostContext;
+  model::Model model(*weights_, forward);
+  constexpr int32_t kSlots = 4;
+  const cache::CacheSizes sizes =
+      cache::fit_cache(cache::cache_shape(model.config(), model.cache_formats()),
+                       256 << 20,
+                       {.max_running_requests = kSlots, .chunk_tokens = 64, .drafts = false});
+  cache::PoolMemory pools = model.make_pools(sizes, /*paint=*/false);
+  const ModelConfig& config = model.config();
+  const std::unique_ptr<DecodePath> path = kernel_decode(narrow_flash_folder())(
+      {.config = config,
+       .pools = pools,
+       .num_slots = kSlots,
+       .max_context = kMostContext,
+       .plain_frequencies =
+           ops::rope_frequencies(config.qk_rope_head_dim, config.rope_theta, std::nullopt),
+       .compressed_frequencies = ops::rope_frequencies(
+           config.qk_rope_head_dim, config.compress_rope_theta, config.yarn)});
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
+    path->change_page({.slot = RequestSlot(slot),
+                       .block = 0,
+                       .full = cache::FullPage(1 + slot),
+                       .swa = cache::SwaPage(1 + slot)});
+  }
+  engine::SamplingRow greedy;
+  greedy.temperature = 0.0F;
+  engine::SamplingRow warm;
+  warm.want_logprobs = true;
+  warm.top_logprobs = 5;
+  const std::vector<int32_t> ids = some_ids(kSlots, 3);
+  std::vector<DecodeRow> rows;
+  int64_t allocations = 0;
+  std::size_t device_before = 0;
+  std::size_t device_after = 0;
+  std::size_t total = 0;
+  for (int32_t position = 0; position < 200; ++position) {
+    rows.clear();
+    // One row gives its logits to the host; the number of rows changes.
+    for (int32_t slot = 0; slot < kSlots - position % 2; ++slot) {
+      rows.push_back({.ids = std::span(ids).subspan(static_cast<std::size_t>(slot), 1),
+                      .slot = RequestSlot(slot),
+                      .position = position,
+                      .draw = slot == 0   ? nullptr
+                              : slot == 1 ? &warm
+                                          : &greedy});
+    }
+    if (position == 8) {
+      allocations = cache::num_allocations();
+      BALEEN_CUDA_CHECK(cudaMemGetInfo(&device_before, &total));
+    }
+    path->run(rows);
+  }
+  EXPECT_EQ(cache::num_allocations(), allocations);
+  BALEEN_CUDA_CHECK(cudaMemGetInfo(&device_after, &total));
+  EXPECT_EQ(device_after, device_before);
 }
 
 TEST_F(NarrowFlashGpu, ContextsOfTheSecondShapeRun) {

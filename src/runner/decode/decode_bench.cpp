@@ -87,6 +87,7 @@ class Bench {
     const device::Graph graph =
         device::Graph::capture(stream_, [&](device::StreamHandle stream) { pass.record(stream); });
     const Times times = times_of(graph, stream_, options_.replays);
+    row.graph_us = launch_us(graph);
     row.median_us = times.median_us;
     row.p95_us = times.p95_us;
     row.floor_us = floor_us(row.floor_bytes);
@@ -137,6 +138,21 @@ class Bench {
       row.median_us = total / options_.replays / static_cast<double>(std::max<int64_t>(1, layers));
     }
     return rows;
+  }
+
+  /// Median host time of a launch while the device is idle.
+  double launch_us(const device::Graph& graph) const {
+    std::vector<double> times;
+    for (int32_t i = 0; i < options_.replays; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      graph.launch(stream_);
+      times.push_back(
+          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+              .count());
+      stream_.synchronize();
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
   }
 
   double floor_us(double bytes) const { return bytes / read_tb_s_ * 1e-6; }

@@ -36,6 +36,7 @@ struct DecodeBenchRow {
   double floor_us = 0.0;     // at the read rate measured in this run
   double launches = 0.0;
   double eager_us = 0.0;  // host time to launch the same without a graph; 0 for layers
+  double graph_us = 0.0;  // host time to launch the graph; 0 for layers
 };
 
 struct DecodeBenchSummary {

@@ -25,8 +25,8 @@ DecodeGraphs::DecodeGraphs(const DecodeModel& model,
   stream.synchronize();
 }
 
-void DecodeGraphs::launch(int32_t requests, int64_t longest, const device::Stream& stream) const {
-  graphs_[smallest_shape(shapes_, requests, longest)].launch(stream);
+void DecodeGraphs::launch(int32_t tokens, int64_t longest, const device::Stream& stream) const {
+  graphs_[smallest_shape(shapes_, tokens, longest)].launch(stream);
 }
 
 int64_t DecodeGraphs::bytes() const {

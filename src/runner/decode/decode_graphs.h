@@ -28,7 +28,9 @@ class DecodeGraphs {
                std::vector<DecodeShape> shapes,
                const device::Stream& stream);
 
-  void launch(int32_t requests, int64_t longest, const device::Stream& stream) const;
+  /// `tokens` of all requests; the longest sequence, its tokens of the step included.
+  void launch(int32_t tokens, int64_t longest, const device::Stream& stream) const;
+  const uint16_t* streams() const { return buffers_.streams.data(); }
   const float* logits() const { return buffers_.logits.data(); }
   const uint32_t* refused() const { return buffers_.errors.data(); }
   std::size_t count() const { return graphs_.size(); }

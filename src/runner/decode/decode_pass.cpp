@@ -75,6 +75,7 @@ void DecodePass::metadata(device::StreamHandle stream) {
   params.slots = inputs_.slots != nullptr ? inputs_.slots : work_.slots.data();
   params.lengths = inputs_.lengths;
   params.chain_len = 1;
+  params.token_counts = inputs_.token_counts;
   params.max_requests = tokens_;
   params.num_requests = inputs_.num_requests;
   params.max_tokens = tokens_;

@@ -1,6 +1,7 @@
 #pragma once
-// One decode step of up to `max_requests` sequences, one token each, as a fixed list of kernel
-// launches whose inputs are raw state: token ids, committed lengths, page tables. Everything that
+// One decode step of up to `max_requests` sequences, one token each or (to verify drafts) a few
+// tokens each within the same number of tokens in all, as a fixed list of kernel launches whose
+// inputs are raw state: token ids, committed lengths, page tables. Everything that
 // the layers need is derived on the device, so the list can be captured once and replayed for any
 // state. The model's memory, the inputs and the buffers outlive it; passes that share buffers run
 // one after the other. Used by the thread that owns the stream.
@@ -27,20 +28,23 @@
 namespace baleen::runner {
 
 struct DecodeLimits {
-  int32_t max_requests = 1;
-  int64_t max_context = 0;  // tokens of a sequence, this step's token included
+  int32_t max_requests = 1;  // and tokens of the step
+  int64_t max_context = 0;   // tokens of a sequence, this step's token included
   bool programmatic = true;
 };
 
 /// Device arrays. Request r of the step belongs to a slot, which has a row of `slot_table` and a
-/// ring of the ratio-128 compressors; `row_table` holds the same pages in the order of the step.
+/// ring of the ratio-128 compressors; `row_table` holds the same pages for every token of the step.
 struct DecodeInputs {
-  const int32_t* ids = nullptr;           // i32 [max_requests], the tokens to run
+  const int32_t* ids = nullptr;  // i32 [max_requests], the tokens to run
+  // i32 [max_requests], tokens of each request, one after another; null: one each. With rings of
+  // R rows a request may have R - 8 + 1 tokens (ratio 4) and R - 128 + 1 (ratio 128).
+  const int32_t* token_counts = nullptr;
   const int32_t* slots = nullptr;         // i32 [max_requests]; null: request r has slot r
   const int32_t* lengths = nullptr;       // i32 [max_requests], committed tokens before the step
   const int32_t* num_requests = nullptr;  // i32 [1]; the rows behind are padding
   const int32_t* slot_table = nullptr;    // i32 [slots, table_blocks], full pages
-  const int32_t* row_table = nullptr;     // i32 [max_requests, table_blocks], full pages
+  const int32_t* row_table = nullptr;     // i32 [max_requests, table_blocks], by token
   int32_t table_blocks = 0;               // a multiple of 4, covers max_context
   // Window page of a block: of its full page, or of the slot's block.
   const int32_t* window_pages = nullptr;  // i32 [full pages]; unused with window_table
@@ -60,6 +64,8 @@ class DecodePass {
 
   void record(device::StreamHandle stream, const StageObserver& observer = {});
 
+  /// bf16 [max_requests, n·H], the streams behind the last block.
+  const uint16_t* streams() const { return work_.streams.data(); }
   const float* logits() const { return work_.logits.data(); }      // f32 [max_requests, vocabulary]
   const uint32_t* refused() const { return work_.errors.data(); }  // u32 [1], requests and plans
   const DecodeLimits& limits() const { return limits_; }

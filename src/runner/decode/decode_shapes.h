@@ -1,5 +1,5 @@
 #pragma once
-// For which numbers of requests and context lengths decode graphs are captured: few enough to
+// For which numbers of tokens and context lengths decode graphs are captured: few enough to
 // capture at start, dense enough that a step runs in one not much larger than itself. Pure.
 //
 //   const std::vector<DecodeShape> shapes = decode_shapes(64, 1 << 20);
@@ -12,11 +12,11 @@
 
 namespace baleen::runner {
 
-inline constexpr int32_t kMostDecodeRequests = 64;  // of one graph
+inline constexpr int32_t kMostDecodeTokens = 64;  // of one graph; a longer step runs in several
 
 struct DecodeShape {
-  int32_t requests = 0;
-  int64_t context = 0;  // tokens of a sequence, the step's own included
+  int32_t requests = 0;  // tokens, one of each or several of some
+  int64_t context = 0;   // tokens of a sequence, the step's own included
   friend bool operator==(const DecodeShape&, const DecodeShape&) = default;
 };
 

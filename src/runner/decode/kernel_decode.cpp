@@ -36,6 +36,7 @@ class KernelDecode final : public DecodePath {
     return "decode on kernels, " + std::to_string(graphs_->count()) + " graphs";
   }
   int64_t max_context() const override { return max_context_; }
+  int32_t max_row_tokens() const override { return max_row_tokens_; }
   int64_t device_bytes() const override;
   void change_page(const cache::PageChange& change) override {
     tables_.change(change.slot, change.block, change.full, change.swa);
@@ -44,21 +45,24 @@ class KernelDecode final : public DecodePath {
     return sampler_.covers(sampling);
   }
   void run(std::span<const DecodeRow> rows) override;
-  std::span<const float> logits(std::size_t row) const override {
-    return logits_.span().subspan(row * vocab_, vocab_);
+  std::span<const float> logits(std::size_t row, std::size_t index) const override {
+    return logits_.span().subspan((first_token_[row] + index) * vocab_, vocab_);
   }
-  DrawnToken drawn(std::size_t row) const override {
-    const Drawn& drawn = drawn_[row];
+  DrawnToken drawn(std::size_t row, std::size_t index) const override {
+    const Drawn& drawn = drawn_[first_token_[row] + index];
     return {drawn.token, std::span(top_).subspan(drawn.top_begin, drawn.top_count)};
+  }
+  const uint8_t* streams(std::size_t row) const override {
+    return streams_.data() + first_token_[row] * stream_bytes_;
   }
 
  private:
   /// One device array per table of DecodeTables, and the host's beside it.
   struct TableMemory {
-    TableMemory(int32_t num_slots, int32_t most_rows, int32_t blocks)
+    TableMemory(int32_t num_slots, int32_t most_tokens, int32_t blocks)
         : host_full(int64_t{num_slots} * blocks),
           host_window(int64_t{num_slots} * blocks),
-          host_rows(int64_t{most_rows} * blocks),
+          host_rows(int64_t{most_tokens} * blocks),
           full(host_full.count()),
           window(host_window.count()),
           rows(host_rows.count()) {
@@ -69,43 +73,70 @@ class KernelDecode final : public DecodePath {
     DecodeTables::Memory host() {
       return {.full = host_full.span(), .window = host_window.span(), .rows = host_rows.span()};
     }
+    int64_t device_bytes() const {
+      return static_cast<int64_t>(full.bytes() + window.bytes() + rows.bytes());
+    }
     device::PinnedBuffer<int32_t> host_full, host_window, host_rows;
     device::Buffer<int32_t> full, window, rows;
   };
-
   struct Drawn {
     kernels::SampledToken token;
     std::size_t top_begin = 0;
     std::size_t top_count = 0;
   };
+  /// Rows of the run that one graph holds.
+  struct Part {
+    std::span<const DecodeRow> rows = {};
+    std::size_t first_token = 0;  // of the run
+    std::size_t num_tokens = 0;
+    int64_t longest = 0;  // sequence, tokens of the step included
+  };
 
   DecodeInputs inputs() const;
   void copy_tables();
-  void set_state(std::span<const DecodeRow> rows);
-  void copy_wanted_logits(std::span<const DecodeRow> rows, std::size_t first);
-  void run_part(std::span<const DecodeRow> rows, std::size_t first);
-  void take_drawn(std::span<const DecodeRow> rows);
+  void set_state(const Part& part);
+  void set_draws(const Part& part);
+  void copy_results(const Part& part);
+  void run_part(const Part& part);
+  void take_drawn(const Part& part);
 
   int32_t device_ = 0;
   int64_t max_context_ = 0;
-  int32_t most_rows_ = 0;  // of one graph
+  int32_t max_row_tokens_ = 1;
+  int32_t most_tokens_ = 0;  // of one graph
+  bool keeps_streams_ = false;
   std::size_t vocab_ = 0;
+  std::size_t stream_bytes_ = 0;  // of a token
   DecodeWeights weights_;
   TableMemory table_memory_;
   DecodeTables tables_;
-  // ids, slots and lengths [most_rows] each, then the number of requests.
+  // By token: ids; by row: slots, lengths, token counts; [most_tokens] each. Then the rows' number.
   device::PinnedBuffer<int32_t> host_state_;
   device::Buffer<int32_t> state_;
   DecodeSampler sampler_;
-  std::vector<Drawn> drawn_;               // by row of the run
+  std::vector<std::size_t> first_token_;   // by row of the run
+  std::vector<Drawn> drawn_;               // by token of the run
   std::vector<kernels::ScoredToken> top_;  // of all rows
-  device::PinnedBuffer<float> logits_;     // [slots, vocabulary]
+  device::PinnedBuffer<float> logits_;     // [tokens of a run, vocabulary]
+  device::Buffer<uint8_t> streams_;        // the same, where a draft layer wants them
   device::PinnedBuffer<uint32_t> refused_;
   device::Stream stream_;
   device::Event earlier_work_;
-  std::vector<RequestSlot> slots_;
+  std::vector<RequestSlot> slots_;  // by token of a part
   std::unique_ptr<DecodeGraphs> graphs_;
 };
+
+/// Tokens of one sequence that a step may run without overwriting ring rows that it still reads.
+int32_t most_row_tokens(const DecodeModel& model) {
+  int32_t most = kMostDecodeTokens;
+  for (const DecodeLayer& layer : model.layers) {
+    if (layer.spec.kind != LayerKind::kSwa) {
+      const int32_t window = layer.spec.kind == LayerKind::kC4 ? 2 * kC4Ratio : kC128Ratio;
+      most = std::min(most, layer.main.ring_size - window + 1);
+    }
+  }
+  return most;
+}
 
 DecodeWeights load_weights(const std::filesystem::path& folder, const DecodePathContext& context) {
   BALEEN_CUDA_CHECK(cudaSetDevice(context.device_index));
@@ -121,30 +152,40 @@ DecodeWeights load_weights(const std::filesystem::path& folder, const DecodePath
 KernelDecode::KernelDecode(const std::filesystem::path& folder, const DecodePathContext& context)
     : device_(context.device_index),
       max_context_(context.max_context),
-      most_rows_(std::min(context.num_slots, kMostDecodeRequests)),
+      most_tokens_(std::min(context.num_slots * context.max_row_tokens, kMostDecodeTokens)),
+      keeps_streams_(context.max_row_tokens > 1),
       vocab_(static_cast<std::size_t>(context.config.vocab_size)),
+      stream_bytes_(static_cast<std::size_t>(context.config.hc_mult * context.config.hidden_size) *
+                    sizeof(uint16_t)),
       weights_(load_weights(folder, context)),
-      table_memory_(context.num_slots, most_rows_, table_blocks(max_context_)),
+      table_memory_(context.num_slots, most_tokens_, table_blocks(max_context_)),
       tables_(table_memory_.host(), table_blocks(max_context_)),
-      host_state_(3 * int64_t{most_rows_} + 1),
+      host_state_(4 * int64_t{most_tokens_} + 1),
       state_(host_state_.count()),
-      sampler_(context.config.vocab_size, most_rows_),
-      logits_(int64_t{context.num_slots} * context.config.vocab_size),
+      sampler_(context.config.vocab_size, most_tokens_),
+      logits_(int64_t{context.num_slots} * context.max_row_tokens * context.config.vocab_size),
+      streams_(keeps_streams_ ? int64_t{context.num_slots} * context.max_row_tokens *
+                                    static_cast<int64_t>(stream_bytes_)
+                              : 0),
       refused_(1) {
+  max_row_tokens_ = std::min(context.max_row_tokens, most_row_tokens(weights_.model));
   state_.fill_bytes(0);
-  drawn_.reserve(static_cast<std::size_t>(context.num_slots));
-  top_.reserve(static_cast<std::size_t>(context.num_slots) * kernels::kMostTopLogprobs);
-  slots_.reserve(static_cast<std::size_t>(most_rows_));
+  const auto tokens = static_cast<std::size_t>(context.num_slots * context.max_row_tokens);
+  first_token_.reserve(static_cast<std::size_t>(context.num_slots));
+  drawn_.reserve(tokens);
+  top_.reserve(tokens * kernels::kMostTopLogprobs);
+  slots_.reserve(static_cast<std::size_t>(most_tokens_));
   graphs_ = std::make_unique<DecodeGraphs>(
-      weights_.model, inputs(), decode_shapes(most_rows_, max_context_), stream_);
+      weights_.model, inputs(), decode_shapes(most_tokens_, max_context_), stream_);
 }
 
 DecodeInputs KernelDecode::inputs() const {
   const int32_t* state = state_.data();
   return {.ids = state,
-          .slots = state + most_rows_,
-          .lengths = state + 2 * most_rows_,
-          .num_requests = state + 3 * most_rows_,
+          .token_counts = state + 3 * most_tokens_,
+          .slots = state + most_tokens_,
+          .lengths = state + 2 * most_tokens_,
+          .num_requests = state + 4 * most_tokens_,
           .slot_table = table_memory_.full.data(),
           .row_table = table_memory_.rows.data(),
           .table_blocks = table_blocks(max_context_),
@@ -153,8 +194,7 @@ DecodeInputs KernelDecode::inputs() const {
 
 int64_t KernelDecode::device_bytes() const {
   return weights_.memory.bytes() + graphs_->bytes() + sampler_.device_bytes() +
-         static_cast<int64_t>(state_.bytes() + table_memory_.full.bytes() +
-                              table_memory_.window.bytes() + table_memory_.rows.bytes());
+         table_memory_.device_bytes() + static_cast<int64_t>(state_.bytes() + streams_.bytes());
 }
 
 void KernelDecode::copy_tables() {
@@ -179,23 +219,23 @@ void KernelDecode::copy_tables() {
   tables_.clear_pending();
 }
 
-void KernelDecode::set_state(std::span<const DecodeRow> rows) {
-  const auto most = static_cast<std::size_t>(most_rows_);
+void KernelDecode::set_state(const Part& part) {
+  const auto most = static_cast<std::size_t>(most_tokens_);
   int32_t* state = host_state_.data();
   slots_.clear();
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    const DecodeRow& row = rows[r];
-    BALEEN_CHECK(row.id >= 0 && row.position < max_context_,
-                 "id={} position={} max_context={}",
-                 row.id,
-                 row.position,
-                 max_context_);
-    state[r] = row.id;
+  std::size_t token = 0;
+  for (std::size_t r = 0; r < part.rows.size(); ++r) {
+    const DecodeRow& row = part.rows[r];
+    for (const int32_t id : row.ids) {
+      BALEEN_CHECK(id >= 0 && id < static_cast<int32_t>(vocab_), "id={}", id);
+      state[token++] = id;
+      slots_.push_back(row.slot);
+    }
     state[most + r] = row.slot.value();
     state[2 * most + r] = row.position;
-    slots_.push_back(row.slot);
+    state[3 * most + r] = static_cast<int32_t>(row.ids.size());
   }
-  state[3 * most] = static_cast<int32_t>(rows.size());
+  state[4 * most] = static_cast<int32_t>(part.rows.size());
   tables_.set_rows(slots_);
   copy_tables();
   BALEEN_CUDA_CHECK(cudaMemcpyAsync(state_.data(),
@@ -205,70 +245,106 @@ void KernelDecode::set_state(std::span<const DecodeRow> rows) {
                                     stream_.get()));
 }
 
-void KernelDecode::copy_wanted_logits(std::span<const DecodeRow> rows, std::size_t first) {
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    if (rows[r].draw == nullptr) {
-      BALEEN_CUDA_CHECK(cudaMemcpyAsync(logits_.data() + (first + r) * vocab_,
-                                        graphs_->logits() + r * vocab_,
-                                        vocab_ * sizeof(float),
-                                        cudaMemcpyDeviceToHost,
-                                        stream_.get()));
+void KernelDecode::set_draws(const Part& part) {
+  sampler_.begin(part.num_tokens);
+  std::size_t token = 0;
+  for (const DecodeRow& row : part.rows) {
+    for (std::size_t i = 0; i < row.ids.size(); ++i, ++token) {
+      if (row.draw != nullptr) {
+        const int64_t position = int64_t{row.position} + 1 + static_cast<int64_t>(i);
+        sampler_.set(token, *row.draw, position, row.allowed_bits);
+      }
     }
   }
 }
 
-void KernelDecode::take_drawn(std::span<const DecodeRow> rows) {
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    Drawn& drawn = drawn_.emplace_back();
-    if (rows[r].draw != nullptr) {
-      drawn.token = sampler_.token(r);
-      drawn.top_begin = top_.size();
-      sampler_.append_top(r, top_);
-      drawn.top_count = top_.size() - drawn.top_begin;
+void KernelDecode::copy_results(const Part& part) {
+  const auto copy = [this](void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    BALEEN_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream_.get()));
+  };
+  std::size_t token = 0;
+  for (const DecodeRow& row : part.rows) {
+    if (row.draw == nullptr) {
+      copy(logits_.data() + (part.first_token + token) * vocab_,
+           graphs_->logits() + token * vocab_,
+           row.ids.size() * vocab_ * sizeof(float),
+           cudaMemcpyDeviceToHost);
+    }
+    token += row.ids.size();
+  }
+  if (keeps_streams_) {
+    copy(streams_.data() + part.first_token * stream_bytes_,
+         graphs_->streams(),
+         part.num_tokens * stream_bytes_,
+         cudaMemcpyDeviceToDevice);
+  }
+  copy(refused_.data(), graphs_->refused(), refused_.bytes(), cudaMemcpyDeviceToHost);
+}
+
+void KernelDecode::take_drawn(const Part& part) {
+  std::size_t token = 0;
+  for (const DecodeRow& row : part.rows) {
+    for (std::size_t i = 0; i < row.ids.size(); ++i, ++token) {
+      Drawn& drawn = drawn_.emplace_back();
+      if (row.draw != nullptr) {
+        drawn.token = sampler_.token(token);
+        drawn.top_begin = top_.size();
+        sampler_.append_top(token, top_);
+        drawn.top_count = top_.size() - drawn.top_begin;
+      }
     }
   }
 }
 
-/// Rows `first` ... of the run, at most as many as a graph has.
-void KernelDecode::run_part(std::span<const DecodeRow> rows, std::size_t first) {
-  set_state(rows);
-  int64_t longest = 0;
-  sampler_.begin(rows.size());
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    longest = std::max<int64_t>(longest, int64_t{rows[r].position} + 1);
-    if (rows[r].draw != nullptr) {
-      sampler_.set(r, *rows[r].draw, int64_t{rows[r].position} + 1, rows[r].allowed_bits);
-    }
-  }
-  graphs_->launch(static_cast<int32_t>(rows.size()), longest, stream_);
+void KernelDecode::run_part(const Part& part) {
+  set_state(part);
+  set_draws(part);
+  graphs_->launch(static_cast<int32_t>(part.num_tokens), part.longest, stream_);
   sampler_.launch(graphs_->logits(), stream_);
-  copy_wanted_logits(rows, first);
-  BALEEN_CUDA_CHECK(cudaMemcpyAsync(refused_.data(),
-                                    graphs_->refused(),
-                                    refused_.bytes(),
-                                    cudaMemcpyDeviceToHost,
-                                    stream_.get()));
+  copy_results(part);
   stream_.synchronize();  // for the results; the host's arrays are free again as well
   if (*refused_.data() != 0) {
     throw device::DeviceError("decode on kernels: " + std::to_string(*refused_.data()) +
                               " rows or plans were refused on the device");
   }
-  take_drawn(rows);
+  take_drawn(part);
 }
 
 void KernelDecode::run(std::span<const DecodeRow> rows) {
   BALEEN_CUDA_CHECK(cudaSetDevice(device_));
-  BALEEN_CHECK(static_cast<int64_t>(rows.size() * vocab_) <= logits_.count(),
-               "{} rows, more than slots",
-               rows.size());
+  first_token_.clear();
   drawn_.clear();
   top_.clear();
   earlier_work_.record_on_default_stream();
   stream_.wait_for(earlier_work_);
+  std::size_t next_token = 0;
   for (std::size_t first = 0; first < rows.size();) {
-    const std::size_t count = std::min(rows.size() - first, static_cast<std::size_t>(most_rows_));
-    run_part(rows.subspan(first, count), first);
+    Part part{.first_token = next_token};
+    std::size_t count = 0;
+    for (; first + count < rows.size(); ++count) {
+      const DecodeRow& row = rows[first + count];
+      const int64_t end = int64_t{row.position} + static_cast<int64_t>(row.ids.size());
+      BALEEN_CHECK(!row.ids.empty() &&
+                       row.ids.size() <= static_cast<std::size_t>(max_row_tokens_) &&
+                       end <= max_context_,
+                   "ids={} position={} max_context={}",
+                   row.ids.size(),
+                   row.position,
+                   max_context_);
+      if (part.num_tokens + row.ids.size() > static_cast<std::size_t>(most_tokens_)) {
+        break;
+      }
+      first_token_.push_back(next_token + part.num_tokens);
+      part.num_tokens += row.ids.size();
+      part.longest = std::max(part.longest, end);
+    }
+    part.rows = rows.subspan(first, count);
+    BALEEN_CHECK(static_cast<int64_t>((next_token + part.num_tokens) * vocab_) <= logits_.count(),
+                 "{} rows, more than slots",
+                 rows.size());
+    run_part(part);
     first += count;
+    next_token += part.num_tokens;
   }
 }
 
