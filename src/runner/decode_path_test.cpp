@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "cache/memory_plan.h"
 #include "engine/collecting_sink.h"
 #include "engine/engine.h"
 #include "model/initialize.h"
@@ -243,6 +244,19 @@ void expect_equal(const engine::CollectingSink& a,
 
 constexpr int64_t kRoomy = 64 << 20;
 
+/// Bytes of the smallest cache with `full_pages` for six requests.
+int64_t bytes_of_pages(int64_t full_pages) {
+  const model::Model model = fixed_order_model();
+  const cache::CacheShape shape = cache::cache_shape(model.config(), model.cache_formats());
+  for (int64_t bytes = 4 << 20;; bytes += 64 << 10) {
+    const cache::CacheSizes sizes = cache::fit_cache(
+        shape, bytes, {.max_running_requests = 6, .chunk_tokens = 128, .drafts = false});
+    if (sizes.full_pages >= full_pages) {
+      return bytes;
+    }
+  }
+}
+
 TEST(DecodePathTest, TurnsGiveTheBitsOfTheBodyAlone) {
   PathBench mixed(2, kRoomy, 3000);
   PathBench plain(2, kRoomy, 0);
@@ -271,7 +285,7 @@ TEST(DecodePathTest, TurnsGiveTheBitsOfTheBodyAlone) {
 }
 
 TEST(DecodePathTest, ACrowdThatIsPreemptedGivesTheBitsOfTheBodyAlone) {
-  PathBench mixed(6, 3 << 20, 3000);
+  PathBench mixed(6, bytes_of_pages(9), 3000);
   PathBench plain(6, kRoomy, 0);
   std::vector<std::shared_ptr<engine::CollectingSink>> a;
   std::vector<std::shared_ptr<engine::CollectingSink>> b;
@@ -286,6 +300,7 @@ TEST(DecodePathTest, ACrowdThatIsPreemptedGivesTheBitsOfTheBodyAlone) {
     b[i]->wait();
     ASSERT_NO_FATAL_FAILURE(expect_equal(*a[i], *b[i], "request " + std::to_string(i)));
   }
+  EXPECT_GT(mixed.engine().stats().num_preemptions, 0);
   EXPECT_GT(mixed.use.most_rows, 1);
   EXPECT_GT(mixed.use.draws, 100);
   EXPECT_GT(mixed.use.rows - mixed.use.draws, 100);
