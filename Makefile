@@ -1,10 +1,14 @@
 # Front door of the project. `make demo` and `make test` do all set-up by themselves.
 PRESET ?= cpu
 JOBS ?= $(shell nproc)
+SECONDS_EACH ?= 60
+PYTHON := $(HOME)/.cache/baleen/python/bin/python
+RESULTS := bench/results/cpu
+TODAY = $(shell date +%F)
 BUILD := build/$(PRESET)
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help bootstrap configure build program test check-long demo format check gpu-bundle goldens clean
+.PHONY: help bootstrap configure build program test check-long fuzz demo format check gpu-bundle goldens clean
 .DEFAULT_GOAL := help
 
 help:            ## this list
@@ -38,9 +42,18 @@ program: $(BUILD)/build.ninja  ## build the program alone: build/bin/baleen
 	@cmake --build $(BUILD) -j $(JOBS) --target baleen
 	@mkdir -p build/bin && ln -sf ../$(PRESET)/bin/baleen build/bin/baleen
 
-check-long: build ## the long form of checks that `make test` runs in short
-	@BALEEN_LONG=1 BALEEN_BIN=$(BUILD)/bin PYTHONDONTWRITEBYTECODE=1 $$HOME/.cache/baleen/python/bin/python -m pytest -q \
-	  -p no:cacheprovider tests/e2e/test_structured_answers.py
+check-long: build ## the long form of checks that `make test` runs in short; rows go to bench/results/cpu
+	@export BALEEN_BIN=$(BUILD)/bin PYTHONDONTWRITEBYTECODE=1 BALEEN_RESULTS=$(RESULTS)/$(TODAY)-structured.csv; \
+	  BALEEN_LONG=1 $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_structured_answers.py \
+	  tests/e2e/test_schemathesis.py tests/e2e/test_train.py
+	@BALEEN_BIN=$(BUILD)/bin PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/soak/soak.py --csv $(RESULTS)/$(TODAY)-soak.csv
+	@$(MAKE) --no-print-directory fuzz FUZZ_CSV=$(RESULTS)/$(TODAY)-fuzz.csv
+
+fuzz: build/.bootstrapped ## fuzz parsers and server, SECONDS_EACH (60); needs Clang
+	@tools/bootstrap --fuzz
+	@cmake --preset fuzz >build/fuzz.configure.log 2>&1 || { cat build/fuzz.configure.log; exit 1; }
+	@cmake --build build/fuzz -j $(JOBS) --target fuzz_targets
+	@tests/fuzz/run.py --seconds $(SECONDS_EACH) $(if $(FUZZ_CSV),--csv $(FUZZ_CSV))
 
 demo: program    ## serve models/abacus, ask it a question, show the streamed answer
 	@tools/demo

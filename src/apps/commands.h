@@ -16,6 +16,7 @@ void add_plan(CLI::App& app);
 void add_score(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_synth(CLI::App& app);
+void add_train(CLI::App& app);
 void add_version(CLI::App& app);
 
 }  // namespace baleen::apps

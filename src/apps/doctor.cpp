@@ -12,6 +12,7 @@
 #include "apps/chat_profile_choice.h"
 #include "apps/commands.h"
 #include "base/error.h"
+#include "cache/memory_plan.h"
 #include "http/server.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
@@ -52,7 +53,9 @@ void check_machine(Report& report) {
 #if defined(__x86_64__)
   report.check("processor", [] {
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
-      throw Error("no AVX2 or FMA: this build runs on x86-64-v3 processors");
+      throw Error(
+          "no AVX2 or FMA: this build needs an x86-64-v3 processor; build on this machine with "
+          "-DBALEEN_CPU_ARCH=native");
     }
     return fmt::format("{} cores with AVX2 and FMA", ::sysconf(_SC_NPROCESSORS_ONLN));
   });
@@ -64,7 +67,8 @@ void check_machine(Report& report) {
              "files",
              files.rlim_cur >= kWantedFiles
                  ? fmt::format("{} descriptors may be open", files.rlim_cur)
-                 : fmt::format("{} descriptors may be open; each client needs one: ulimit -n 65536",
+                 : fmt::format("{} descriptors may be open and each client needs one: run "
+                               "\"ulimit -n 65536\" before serving",
                                files.rlim_cur));
 }
 
@@ -75,7 +79,8 @@ double available_gib() {
 
 void check_model(Report& report, const std::filesystem::path& folder) {
   if (folder.empty()) {
-    report.say("warn", "model", "no folder given: weights, tokenizer and format are not looked at");
+    report.say(
+        "warn", "model", "no folder given, so only the machine was looked at: baleen doctor MODEL");
     return;
   }
   report.check("config", [&] {
@@ -95,12 +100,27 @@ void check_model(Report& report, const std::filesystem::path& folder) {
     const double gib = static_cast<double>(checkpoint.total_bytes()) / (1 << 30);
     if (gib > available_gib()) {
       throw Error(fmt::format(
-          "{:.1f} GiB of tensors, but {:.1f} GiB of memory are free", gib, available_gib()));
+          "{:.1f} GiB of tensors, but {:.1f} GiB of memory are free: stop what else runs, or see "
+          "\"baleen plan --config {}\" for what a machine must have",
+          gib,
+          available_gib(),
+          folder.string()));
     }
     return fmt::format("{} tensors, {:.2f} GiB, all there; {:.1f} GiB of memory are free",
                        checkpoint.parameters().size(),
                        gib,
                        available_gib());
+  });
+  report.check("cache", [&] {
+    const ModelConfig config = weights::read_config_json(folder / "config.json").config;
+    const double bytes = cache::retained_bytes_per_token(cache::cache_shape(config, {})).total();
+    constexpr double kDefaultMib = 256.0;
+    return fmt::format(
+        "{:.0f} bytes stay with a token: the default of {:.0f} MiB keeps up to {:.0f} tokens "
+        "(--cache-mib for more)",
+        bytes,
+        kDefaultMib,
+        kDefaultMib * (1 << 20) / bytes);
   });
   report.check("tokenizer", [&] {
     const auto tokenizer = text::Tokenizer::load(folder / "tokenizer.json");
@@ -133,7 +153,10 @@ void doctor(const DoctorFlags& flags) {
     return fmt::format("{} is free", probe.url());
   });
   if (report.failed()) {
-    throw Error("doctor: something failed, see above");
+    throw Error("doctor: something failed, see above; serving would end the same way");
+  }
+  if (!flags.folder.empty()) {
+    report.say("ok", "next", fmt::format("baleen serve {} --port {}", flags.folder, flags.port));
   }
 }
 

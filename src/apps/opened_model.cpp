@@ -103,6 +103,11 @@ void add_schedule_flags(CLI::App& command, OpenModelOptions& options) {
                   options.request_timeout_s,
                   "Seconds that a request may take in all; 0: no limit")
       ->check(number_in(0.0, kMostSeconds));
+  command
+      .add_option("--watchdog-timeout",
+                  options.step_timeout_s,
+                  "Seconds after which a step that does not end is reported; 0: never")
+      ->check(number_in(0.0, kMostSeconds));
   command.add_flag("--disable-overlap-schedule",
                    options.no_overlap,
                    "Plan a step when the one before is done, not while it runs");
@@ -117,7 +122,9 @@ void apply_schedule(const OpenModelOptions& options, engine::EngineConfig& confi
   config.preemption_threshold = options.preemption_threshold;
   config.queue_timeout_s = options.queue_timeout_s;
   config.request_timeout_s = options.request_timeout_s;
+  config.step_timeout_s = options.step_timeout_s;
   config.overlap = !options.no_overlap;
+  config.weight_version = options.weight_version;
 }
 
 namespace {
@@ -137,7 +144,7 @@ runner::DecodePathMaker decode_path(const OpenModelOptions& options, const model
   }
   if (reason.empty()) {
     log::info("apps", "decode path=kernels");
-    return runner::kernel_decode(options.folder);
+    return runner::kernel_decode();
   }
   if (options.decode == "kernels") {
     throw ConfigError("--decode kernels: " + reason);
@@ -189,6 +196,7 @@ OpenedModel open_model(const OpenModelOptions& options) {
   runner.max_step_tokens = options.max_step_tokens;
   runner.cache_bytes = int64_t{options.cache_mib} << 20;
   runner.drafts = drafts;
+  runner.weights_folder = folder.string();
   runner.decode_path = decode_path(options, model);
   out.executor = std::make_unique<runner::ModelExecutor>(std::move(model), runner, out.name);
   out.engine_config = engine::EngineConfig::for_tokenizer(*out.tokenizer);

@@ -75,6 +75,9 @@ void add_plan(CLI::App& app) {
                    "Share of the cache memory for resume points")
       ->check(number_in(0.0, 1.0));
   command->add_flag("--no-drafts", flags->no_drafts, "Without speculation: shorter rings");
+  command->add_flag("--record-choices",
+                    flags->request.record_choices,
+                    "With a record of every cached token's experts and picked entries");
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags] { run(*flags); });
 }

@@ -1,5 +1,6 @@
 #include "apps/plan_report.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "cache/choice_table.h"
 #include "weights/shard_bytes.h"
 
 namespace baleen::apps {
@@ -30,6 +32,23 @@ std::vector<std::pair<const char*, int64_t>> terms_of(const cache::CacheBytes& b
           {"open_groups", bytes.open_groups}};
 }
 
+std::vector<std::pair<const char*, int64_t>> terms_of(const PlanReport::Records& records) {
+  return {{"route_bytes_per_token", records.route_bytes},
+          {"most_pick_bytes_per_token", records.most_pick_bytes},
+          {"most_page_bytes", records.most_page_bytes},
+          {"most_bytes", records.most_bytes}};
+}
+
+PlanReport::Records records_of(const ModelConfig& config, int64_t full_pages) {
+  const cache::ChoiceLayout layout = cache::choice_layout(config);
+  PlanReport::Records out;
+  out.route_bytes = layout.route_bytes();
+  out.most_pick_bytes = layout.pick_bytes(static_cast<int32_t>(config.max_position_embeddings) - 1);
+  out.most_page_bytes = cache::ChoiceTable::most_page_bytes(layout, config.max_position_embeddings);
+  out.most_bytes = full_pages * out.most_page_bytes;
+  return out;
+}
+
 std::vector<std::pair<const char*, int64_t>> counts_of(const cache::CacheSizes& sizes) {
   return {{"tokens", sizes.tokens()},
           {"full_pages", sizes.full_pages},
@@ -41,10 +60,73 @@ std::vector<std::pair<const char*, int64_t>> counts_of(const cache::CacheSizes& 
           {"c128_ring_rows", sizes.c128_ring_rows}};
 }
 
+/// The fewest ranks whose share of the weights leaves a tenth of the memory for the cache; 0: none.
+int64_t ranks_that_fit(const ModelConfig& config,
+                       const weights::CheckpointFormat& format,
+                       int64_t memory) {
+  constexpr int64_t kMostRanks = 256;
+  for (int64_t ranks = 2; ranks <= kMostRanks; ranks *= 2) {
+    try {
+      if (weights::rank_bytes(config, format, ranks) < memory - memory / 10) {
+        return ranks;
+      }
+    } catch (const ConfigError&) {
+      return 0;  // what is split cannot be split further
+    }
+  }
+  return 0;
+}
+
+std::string short_count(double count) {
+  if (count >= 1e6) {
+    return fmt::format("{:.1f} M", count / 1e6);
+  }
+  return count >= 1e4 ? fmt::format("{:.0f} k", count / 1e3) : fmt::format("{:.0f}", count);
+}
+
+/// What the figures mean, for someone who reads them for the first time.
+std::string plan_words(const PlanReport& report) {
+  std::string text = fmt::format("The weights take {:.2f} GiB", gib(report.weights.bytes));
+  text += report.num_ranks > 1 ? fmt::format("; each of {} ranks holds {:.2f} GiB of them.\n",
+                                             report.num_ranks,
+                                             gib(report.rank_weight_bytes))
+                               : std::string(".\n");
+  if (report.retained.total() > 0) {
+    text += fmt::format(
+        "A token in the cache keeps {:.0f} bytes: 1 GiB holds {} tokens, a whole context of {} "
+        "tokens takes {:.2f} GiB.\n",
+        report.retained.total(),
+        short_count(report.retained.tokens_per_gib()),
+        short_count(static_cast<double>(report.max_context)),
+        report.retained.total() * static_cast<double>(report.max_context) / kGib);
+  }
+  if (report.sizes) {
+    const double contexts = static_cast<double>(report.sizes->tokens()) /
+                            static_cast<double>(std::max<int64_t>(1, report.max_context));
+    text += fmt::format(
+        "{:g} GiB a rank leave {:.2f} GiB for the cache: {} tokens{}, {} requests at a time, {} "
+        "resume points.\n",
+        *report.memory_gib,
+        gib(report.bytes.total()),
+        short_count(static_cast<double>(report.sizes->tokens())),
+        contexts >= 1.0 ? fmt::format(" ({:.1f} whole contexts)", contexts)
+                        : fmt::format(" ({:.0f} % of one whole context)", 100.0 * contexts),
+        report.max_running_requests,
+        report.sizes->checkpoint_slots);
+  } else {
+    text += "To see what fits, give the memory of one rank, such as --memory-gib 80.\n";
+  }
+  return text + "\n";
+}
+
 }  // namespace
 
 PlanReport make_plan(const ModelConfig& config, const PlanRequest& request) {
   PlanReport report;
+  report.num_ranks = request.num_ranks;
+  report.max_context = config.max_position_embeddings;
+  report.max_running_requests = static_cast<int32_t>(request.options.max_running_requests);
+  report.memory_gib = request.memory_gib;
   for (const weights::TensorSpec& tensor : weights::stored_tensors(config, request.format)) {
     for (PlanReport::Stored* sum :
          {&report.weights, &report.weights_by_type[weights::dtype_name(tensor.dtype)]}) {
@@ -61,20 +143,27 @@ PlanReport make_plan(const ModelConfig& config, const PlanRequest& request) {
   if (request.memory_gib) {
     const auto memory = static_cast<int64_t>(*request.memory_gib * kGib);
     if (memory <= report.rank_weight_bytes) {
-      throw ConfigError(
-          fmt::format("memory: the weights of one rank take {:.2f} GiB, only {:.2f} GiB are there",
-                      gib(report.rank_weight_bytes),
-                      *request.memory_gib));
+      const int64_t ranks = ranks_that_fit(config, request.format, memory);
+      throw ConfigError(fmt::format(
+          "memory: the weights of one rank take {:.2f} GiB, only {:.2f} GiB are there; {}",
+          gib(report.rank_weight_bytes),
+          *request.memory_gib,
+          ranks > 0 ? fmt::format("--ranks {} would do", ranks)
+                    : std::string("no number of ranks would do: take a smaller --format or more "
+                                  "memory")));
     }
     report.sizes =
         cache::fit_cache(report.shape, memory - report.rank_weight_bytes, request.options);
     report.bytes = cache::cache_bytes(report.shape, *report.sizes);
   }
+  if (request.record_choices) {
+    report.records = records_of(config, report.sizes ? report.sizes->full_pages : 0);
+  }
   return report;
 }
 
 std::string plan_text(const PlanReport& report) {
-  std::string text;
+  std::string text = plan_words(report);
   auto out = std::back_inserter(text);
   fmt::format_to(out, "weights\n");
   for (const auto& [type, stored] : report.weights_by_type) {
@@ -138,6 +227,12 @@ std::string plan_text(const PlanReport& report) {
                    report.bytes.total(),
                    gib(report.bytes.total()));
   }
+  if (report.records) {
+    fmt::format_to(out, "records of choices, host memory beside the cache\n");
+    for (const auto& [name, bytes] : terms_of(*report.records)) {
+      fmt::format_to(out, "  {:<26}{:>16}\n", name, bytes);
+    }
+  }
   return text;
 }
 
@@ -175,6 +270,13 @@ boost::json::object plan_json(const PlanReport& report) {
     bytes["total"] = report.bytes.total();
     json["fits"] = std::move(counts);
     json["cache_bytes"] = std::move(bytes);
+  }
+  if (report.records) {
+    boost::json::object records;
+    for (const auto& [name, bytes] : terms_of(*report.records)) {
+      records[name] = bytes;
+    }
+    json["records"] = std::move(records);
   }
   return json;
 }

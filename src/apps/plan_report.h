@@ -21,6 +21,7 @@ struct PlanRequest {
   cache::CachePlanOptions options;
   int64_t num_ranks = 1;             // tensor-parallel ranks
   std::optional<double> memory_gib;  // of one rank, for weights and cache together
+  bool record_choices = false;       // records of every cached token, in host memory beside that
 };
 
 struct PlanReport {
@@ -34,12 +35,25 @@ struct PlanReport {
   cache::CacheShape shape;
   cache::RetainedBytes retained;
   cache::LivePageBytes live_page;
+  int64_t num_ranks = 1;
+  int64_t max_context = 0;  // tokens of one sequence, as the model allows
+  int32_t max_running_requests = 0;
+  std::optional<double> memory_gib;        // of one rank, where given
   std::optional<cache::CacheSizes> sizes;  // where memory was given
   cache::CacheBytes bytes;                 // of these sizes
+  struct Records {
+    int64_t route_bytes = 0;      // of one token
+    int64_t most_pick_bytes = 0;  // of one token, deep in the longest context
+    int64_t most_page_bytes = 0;  // of 256 tokens
+    int64_t most_bytes = 0;       // of all pages of these sizes; 0 without
+  };
+  std::optional<Records> records;  // where choices are recorded
 };
 
-/// Throws ConfigError when the memory does not hold weights and the smallest cache.
+/// Throws ConfigError when the memory does not hold weights and the smallest cache, naming what
+/// would.
 PlanReport make_plan(const ModelConfig& config, const PlanRequest& request);
+/// In words first, then all figures.
 std::string plan_text(const PlanReport& report);
 boost::json::object plan_json(const PlanReport& report);
 

@@ -63,7 +63,7 @@ void add_flags(CLI::App& command, ServeOptions& o) {
                      o.server.admin_api_key,
                      "Bearer key of paths that control the server (default: --api-key)");
   command.add_option("--weight-version",
-                     o.server.weight_version,
+                     o.model.weight_version,
                      "Name of the weights in native answers and /model_info");
   command.add_option("--responses-store",
                      o.server.max_stored_responses,
@@ -94,6 +94,11 @@ void add_flags(CLI::App& command, ServeOptions& o) {
                   o.server.http.handler_threads,
                   "Threads that read and encode requests")
       ->check(CLI::Range(1, 256));
+  command
+      .add_option("--max-connections",
+                  o.server.http.max_connections,
+                  "Connections at a time, idle streams included")
+      ->check(CLI::Range(1, 1 << 20));
   command.add_option("--max-body-mib", o.max_body_mib, "Largest request body, MiB")
       ->check(CLI::Range(1, 1 << 20));
   command

@@ -1,5 +1,6 @@
 #include "base/metrics.h"
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 
@@ -36,23 +37,34 @@ class PrometheusGauge final : public Gauge {
 
 class PrometheusHistogram final : public Histogram {
  public:
-  explicit PrometheusHistogram(prometheus::Histogram& histogram) : histogram_(histogram) {}
+  PrometheusHistogram(prometheus::Histogram& histogram, const std::vector<double>& upper_bounds)
+      : histogram_(histogram), upper_bounds_(upper_bounds) {}
   void observe(double value) override { histogram_.Observe(value); }
+  void observe_many(double value, int64_t count) override {
+    const auto place = std::lower_bound(upper_bounds_.begin(), upper_bounds_.end(), value);
+    std::lock_guard lock(mutex_);
+    increments_.assign(upper_bounds_.size() + 1, 0.0);
+    increments_[static_cast<size_t>(place - upper_bounds_.begin())] = static_cast<double>(count);
+    histogram_.ObserveMultiple(increments_, value * static_cast<double>(count));
+  }
   const void* key() const { return &histogram_; }
 
  private:
   prometheus::Histogram& histogram_;
+  const std::vector<double> upper_bounds_;
+  std::mutex mutex_;
+  std::vector<double> increments_;  // guarded by the mutex; kept for its memory
 };
 
 // One wrapper per underlying metric: prometheus-cpp returns the same object for equal labels.
-template <class Wrapper, class Metric>
-Wrapper& wrap(std::deque<Wrapper>& wrappers, Metric& metric) {
+template <class Wrapper, class Metric, class... Rest>
+Wrapper& wrap(std::deque<Wrapper>& wrappers, Metric& metric, const Rest&... rest) {
   for (Wrapper& wrapper : wrappers) {
     if (wrapper.key() == &metric) {
       return wrapper;
     }
   }
-  return wrappers.emplace_back(metric);
+  return wrappers.emplace_back(metric, rest...);
 }
 
 }  // namespace
@@ -106,7 +118,7 @@ Histogram& MetricRegistry::histogram(const std::string& name,
                      .Labels(state_->constant_labels)
                      .Register(state_->registry);
   std::lock_guard lock(state_->mutex);
-  return wrap(state_->histograms, family.Add(labels, upper_bounds));
+  return wrap(state_->histograms, family.Add(labels, upper_bounds), upper_bounds);
 }
 
 std::string MetricRegistry::expose() const {

@@ -8,6 +8,7 @@
 //   requests.add();
 //   std::string page = metrics.expose();
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,6 +36,8 @@ class Histogram {
  public:
   virtual ~Histogram() = default;
   virtual void observe(double value) = 0;
+  /// As `count` calls of observe, for the price of one.
+  virtual void observe_many(double value, int64_t count) = 0;
 };
 
 class MetricRegistry {

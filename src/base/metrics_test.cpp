@@ -19,6 +19,23 @@ TEST(MetricRegistryTest, ExposesValuesWithConstantAndOwnLabels) {
   EXPECT_THAT(page, testing::ContainsRegex("latency_seconds_bucket\\{[^}]*le=\"1\"\\} 1"));
 }
 
+TEST(MetricRegistryTest, ManyObservationsAtOnceAreAsOneByOne) {
+  const std::vector<double> bounds = {0.125, 1.0, 2.0};
+  MetricRegistry together;
+  MetricRegistry apart;
+  Histogram& many = together.histogram("h", "H.", bounds);
+  Histogram& single = apart.histogram("h", "H.", bounds);
+  for (const auto& [value, count] : std::vector<std::pair<double, int64_t>>{
+           {0.0625, 3}, {0.125, 1}, {0.5, 4}, {2.0, 2}, {8.0, 5}}) {
+    many.observe_many(value, count);
+    for (int64_t i = 0; i < count; ++i) {
+      single.observe(value);
+    }
+  }
+  many.observe_many(0.5, 0);
+  EXPECT_EQ(together.expose(), apart.expose());
+}
+
 TEST(MetricRegistryTest, SameNameAndLabelsIsTheSameMetric) {
   MetricRegistry metrics;
   Counter& first = metrics.counter("baleen:things_total", "Things.");

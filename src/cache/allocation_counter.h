@@ -9,5 +9,7 @@
 namespace baleen::cache {
 
 int64_t num_allocations();
+/// Those of the calling thread.
+int64_t num_allocations_of_thread();
 
 }  // namespace baleen::cache

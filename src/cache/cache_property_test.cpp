@@ -3,6 +3,7 @@
 // fixed; a failing story shrinks to the events that matter.
 
 #include <algorithm>
+#include <cstdio>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -77,6 +78,8 @@ Seen tell_stories(const WorkloadOptions& options, int num_stories, int num_event
     rc::detail::printResultMessage(result, text);
     ADD_FAILURE() << text.str();
   }
+  EXPECT_GE(seen.events, int64_t{params.maxSuccess} * num_events);
+  std::printf("[  EVENTS  ] %lld random events\n", static_cast<long long>(seen.events));
   return seen;
 }
 

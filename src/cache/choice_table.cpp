@@ -21,6 +21,25 @@ std::size_t row_of(int32_t position) {
 ChoiceTable::ChoiceTable(ChoiceLayout layout, int64_t num_full_pages)
     : layout_(std::move(layout)), pages_(static_cast<std::size_t>(num_full_pages + 1)) {}
 
+int64_t ChoiceTable::page_bytes(const ChoiceLayout& layout, int32_t block) {
+  const int32_t first = block * static_cast<int32_t>(kPageTokens);
+  const auto end = first + static_cast<int32_t>(kPageTokens);
+  const int64_t routes = kPageTokens * layout.route_bytes();
+  if (layout.pick_bytes(end - 1) == 0) {
+    return routes;
+  }
+  const int64_t places = (kPageTokens + 1) * static_cast<int64_t>(sizeof(int32_t));
+  return routes + layout.pick_bytes(first, end) + places;
+}
+
+int64_t ChoiceTable::most_page_bytes(const ChoiceLayout& layout, int64_t max_context) {
+  int64_t most = 0;
+  for (int64_t block = 0; block * kPageTokens < max_context; ++block) {
+    most = std::max(most, page_bytes(layout, static_cast<int32_t>(block)));
+  }
+  return most;
+}
+
 int64_t ChoiceTable::bytes() const {
   std::size_t total = 0;
   for (const Page& page : pages_) {
@@ -54,6 +73,7 @@ void ChoiceTable::begin(Page& page, int32_t block) const {
     return;
   }
   int32_t total = 0;
+  page.pick_begin.reserve(static_cast<std::size_t>(kPageTokens) + 1);
   for (int32_t position = first; position < end; ++position) {
     page.pick_begin.push_back(total);
     total += static_cast<int32_t>(layout_.pick_bytes(position));

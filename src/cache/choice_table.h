@@ -23,6 +23,11 @@ class ChoiceTable {
  public:
   ChoiceTable(ChoiceLayout layout, int64_t num_full_pages);
 
+  /// Memory that the records of a full page take when it holds this block of a sequence.
+  static int64_t page_bytes(const ChoiceLayout& layout, int32_t block);
+  /// The largest of those over all blocks of a context of so many tokens.
+  static int64_t most_page_bytes(const ChoiceLayout& layout, int64_t max_context);
+
   const ChoiceLayout& layout() const { return layout_; }
   int64_t bytes() const;
 

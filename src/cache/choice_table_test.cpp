@@ -91,6 +91,25 @@ TEST(ChoiceTableTest, RecordsOfAllPositionsOfAPageComeBack) {
   EXPECT_GT(table.bytes(), 0);
 }
 
+TEST(ChoiceTableTest, TakesThePlannedBytes) {
+  const ChoiceLayout layout = small_layout();
+  int64_t most = 0;
+  for (const int32_t block : {0, 1, 7, 30}) {
+    ChoiceTable table(layout, 3);
+    write(table, 1, 256 * block, 0);  // all of a page's memory comes with its first record
+    EXPECT_EQ(table.bytes(), ChoiceTable::page_bytes(layout, block)) << block;
+    for (int32_t position = 256 * block; position < 256 * (block + 1); ++position) {
+      write(table, 2, position, block);
+    }
+    EXPECT_EQ(table.bytes(), 2 * ChoiceTable::page_bytes(layout, block)) << block;
+    most = std::max(most, ChoiceTable::page_bytes(layout, block));
+  }
+  EXPECT_GE(ChoiceTable::most_page_bytes(layout, 31 * 256), most);
+  EXPECT_EQ(ChoiceTable::most_page_bytes(layout, 1), ChoiceTable::page_bytes(layout, 0));
+  EXPECT_EQ(ChoiceTable::most_page_bytes(layout, 257),
+            std::max(ChoiceTable::page_bytes(layout, 0), ChoiceTable::page_bytes(layout, 1)));
+}
+
 TEST(ChoiceTableTest, ARecordIsReplacedByItsPositionsNextOne) {
   ChoiceTable table(small_layout(), 3);
   for (int32_t position = 0; position < 40; ++position) {

@@ -88,6 +88,7 @@ class RadixTree {
   void touch_window(FullPage id);              // the window before its end was used
   void add_points(FullPage id, int32_t count) { nodes_[index(id)].num_points += count; }
   int64_t tick() { return ++clock_; }
+  int64_t now() const { return clock_; }
 
   int32_t oldest_leaf() const { return leaves_.top(); }     // unlocked; -1: none
   int32_t oldest_window() const { return windows_.top(); }  // unlocked, live; -1: none

@@ -202,6 +202,8 @@ class SequenceCache {
   /// The step reads the sequence's pages and writes its positions below `end`, refusable drafts
   /// included: no page is reused before it is complete, whatever becomes of the sequence.
   void join(CacheTicket step, const SequenceLease& lease, int32_t end);
+  /// The latest step that it joined writes up to `end`: what was accepted before put it further on.
+  void extend(const SequenceLease& lease, int32_t end);
   /// An asynchronous copy of some blocks, independent of steps.
   CacheTicket hold_blocks(const SequenceLease& lease, int32_t first_block, int32_t num_blocks);
   /// Unknown and repeated completions are counted as late events.

@@ -148,6 +148,12 @@ void SequenceCache::join(CacheTicket step, const SequenceLease& lease, int32_t e
   s.written_end = std::max(s.written_end, end);
 }
 
+void SequenceCache::extend(const SequenceLease& lease, int32_t end) {
+  Sequence& s = sequence_of(lease.slot());
+  BALEEN_CHECK(end <= lease.allocated(), "end={} allocated={}", end, lease.allocated());
+  s.written_end = std::max(s.written_end, end);
+}
+
 CacheTicket SequenceCache::hold_blocks(const SequenceLease& lease,
                                        int32_t first_block,
                                        int32_t num_blocks) {

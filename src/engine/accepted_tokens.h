@@ -3,6 +3,7 @@
 // with the last of it, behind all of it. Owned by an executor, used on its thread.
 //
 //   int32_t id = accepted.resolve(plan.ids[i]);        // of a plan that follows the kept step
+//   BatchRow placed = accepted.placed(plan.rows[k]);
 //   int32_t limit = accepted.limit(row, sampling);
 //   accepted.keep(result);                             // when the step's tokens are drawn
 
@@ -32,12 +33,23 @@ class AcceptedTokens {
     return row.follows < 0 ? 0
                            : std::max(0, rows_.at(static_cast<size_t>(row.follows)).num_tokens - 1);
   }
-  /// Most tokens that the row may accept.
+  /// The row where it lies.
+  BatchRow placed(const BatchRow& row) const {
+    BatchRow out = row;
+    out.first_position = TokenPos(row.first_position.value() + shift(row));
+    return out;
+  }
+  /// Most tokens that the row may accept, and one more than it may draft. Behind a row that drew
+  /// nothing there is nothing to draft from.
   int32_t limit(const BatchRow& row, const SamplingRow& sampling) const {
-    return std::max(1, sampling.accept_limit - shift(row));
+    return follows_nothing(row) ? 1 : std::max(1, sampling.accept_limit - shift(row));
   }
 
  private:
+  bool follows_nothing(const BatchRow& row) const {
+    return row.follows >= 0 && rows_.at(static_cast<size_t>(row.follows)).num_tokens == 0;
+  }
+
   struct Row {
     int32_t last_id = 0;
     int32_t num_tokens = 0;

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,6 +80,8 @@ class CacheLife : private SequenceKeys {
   int64_t num_ahead() const { return num_ahead_; }
   int64_t num_thrown_away() const { return num_thrown_away_; }
   int64_t num_drafts() const { return num_drafts_; }
+  /// Rows planned ahead that lay further on than planned.
+  int64_t num_moved() const { return num_moved_; }
   /// From now on rows of odd ids wait for the token before them.
   void hold_back_odd_ids() { holds_back_odd_ = true; }
 
@@ -96,12 +99,17 @@ class CacheLife : private SequenceKeys {
     return key;
   }
   bool drafts(SequenceId id) const { return most_drafts_ > 0 && id.value() % 3 != 0; }
-  int32_t num_drafts(SequenceId id, int32_t num_rows) const override {
-    const auto length = static_cast<int32_t>(tokens_.at(id).size());
-    return drafts(id) ? (7 * length + num_rows) % (most_drafts_ + 1) : 0;
+  int32_t num_drafts(const ScheduledRow& row, int32_t num_rows) const override {
+    const auto length = static_cast<int32_t>(tokens_.at(row.sequence).size());
+    return drafts(row.sequence) ? (7 * length + num_rows) % (most_drafts_ + 1) : 0;
   }
-  bool can_run_ahead(SequenceId id, int32_t most) const override {
-    EXPECT_EQ(most, 1);
+  bool can_run_ahead(SequenceId id, RequestSlot slot, int32_t most) const override {
+    EXPECT_EQ(scheduler_.state(id).slot(), slot);
+    int32_t in_flight = 0;
+    for (const ScheduledRow& row : in_flight_.back().rows) {
+      in_flight += row.sequence == id ? 1 + row.num_drafts : 0;
+    }
+    EXPECT_EQ(most, in_flight);
     return !holds_back_odd_ || id.value() % 2 == 0;
   }
 
@@ -143,6 +151,7 @@ class CacheLife : private SequenceKeys {
         ASSERT_LT(static_cast<size_t>(row.follows), before.size());
         ASSERT_EQ(before[static_cast<size_t>(row.follows)].sequence, row.sequence);
         ASSERT_EQ(static_cast<size_t>(row.first_position), tokens_.at(row.sequence).size());
+        ASSERT_EQ(row.most_shift, before[static_cast<size_t>(row.follows)].num_drafts);
       }
     }
     ASSERT_NO_FATAL_FAILURE(check());
@@ -151,6 +160,9 @@ class CacheLife : private SequenceKeys {
   /// What a row will give, decided before it runs: its accepted drafts are right.
   struct Outcome {
     std::vector<int32_t> tokens;
+    // What the executor drew: it does not know where the sequence ends. Behind that end any token
+    // will do.
+    std::vector<int32_t> drawn;
     bool ends = false;
   };
   template <class NextToken>
@@ -158,21 +170,37 @@ class CacheLife : private SequenceKeys {
     std::vector<Outcome> outcomes;
     for (const ScheduledRow& row : step.rows) {
       Outcome& outcome = outcomes.emplace_back();
-      if (!row.draws() || !tokens_.contains(row.sequence)) {
+      if (!row.draws()) {
         continue;
       }
-      std::vector<int32_t> tokens = tokens_.at(row.sequence);
+      const bool is_live = tokens_.contains(row.sequence);
+      std::vector<int32_t> tokens = is_live ? tokens_.at(row.sequence) : gone_.at(row.sequence);
       const auto accepted = static_cast<int32_t>(5 * tokens.size()) % (row.num_drafts + 1);
-      for (int32_t i = 0; i <= accepted && !outcome.ends; ++i) {
-        const int32_t token = next_token(tokens);
-        outcome.ends = token < 0;
+      for (int32_t i = 0; i <= accepted; ++i) {
+        const int32_t token = is_live && !outcome.ends ? next_token(tokens) : -1;
         if (token >= 0) {
           tokens.push_back(token);
           outcome.tokens.push_back(token);
         }
+        outcome.ends = token < 0;
+        outcome.drawn.push_back(token < 0 ? kAnyToken : token);
       }
     }
     return outcomes;
+  }
+
+  /// Rows of the step in flight lie behind all that the executor drew.
+  void move_followers(const std::vector<Outcome>& outcomes) {
+    if (in_flight_.empty()) {
+      return;
+    }
+    for (ScheduledRow& later : in_flight_.front().rows) {
+      if (later.follows >= 0) {
+        const size_t drawn = outcomes[static_cast<size_t>(later.follows)].drawn.size();
+        scheduler_.move(later, static_cast<int32_t>(drawn) - 1);
+        num_moved_ += drawn > 1 ? 1 : 0;
+      }
+    }
   }
 
   /// The executor's part of a step. Rows of sequences that have ended are run all the same.
@@ -190,13 +218,12 @@ class CacheLife : private SequenceKeys {
       const auto found = tokens_.find(row.sequence);
       std::vector<int32_t> tokens = found != tokens_.end() ? found->second : gone_.at(row.sequence);
       const auto end = static_cast<size_t>(row.first_position + row.num_tokens);
-      tokens = cache::joined(tokens, outcomes[i].tokens);
-      const size_t stands = row.num_drafts == 0
-                                ? end
-                                : static_cast<size_t>(row.first_position) +
-                                      std::max<size_t>(outcomes[i].tokens.size(), 1);
+      tokens = cache::joined(tokens, outcomes[i].drawn);
+      const size_t stands =
+          row.num_drafts == 0 ? end
+                              : static_cast<size_t>(row.first_position) + outcomes[i].drawn.size();
       if (tokens.size() < end) {
-        tokens.resize(end, 5);  // behind the end of a sequence any token will do
+        tokens.resize(end, kAnyToken);
       }
       cache::PayloadModel::Row& to = out.rows.emplace_back();
       to.slot = row.slot;
@@ -226,6 +253,7 @@ class CacheLife : private SequenceKeys {
     const std::vector<Outcome> outcomes = draw(step, next_token);
     ASSERT_NO_FATAL_FAILURE(carry_out(step, outcomes));
     scheduler_.finish_step(step.ticket, step.plan);
+    move_followers(outcomes);
     for (size_t i = 0; i < step.rows.size(); ++i) {
       const ScheduledRow& row = step.rows[i];
       const Outcome& outcome = outcomes[i];
@@ -234,6 +262,7 @@ class CacheLife : private SequenceKeys {
       num_drafts_ += row.num_drafts;
       if (!tokens_.contains(row.sequence)) {
         ++num_thrown_away_;
+        extend(gone_.at(row.sequence), outcome.drawn);
         continue;
       }
       if (row.begins) {
@@ -241,12 +270,13 @@ class CacheLife : private SequenceKeys {
       }
       std::vector<int32_t>& tokens = tokens_.at(row.sequence);
       tokens.insert(tokens.end(), outcome.tokens.begin(), outcome.tokens.end());
-      scheduler_.settle(row,
-                        row.kind == RowKind::kPrefill ? row.num_tokens : std::max(num_drawn, 1));
+      scheduler_.settle(
+          row, row.kind == RowKind::kPrefill ? row.num_tokens : std::max(num_drawn, 1), tokens);
       if (outcome.ends) {
         remove(row.sequence, Ending::kFinished);
+        extend(gone_.at(row.sequence), std::span(outcome.drawn).subspan(outcome.tokens.size()));
       } else if (num_drawn > 0) {
-        scheduler_.accept(row.sequence, num_drawn);
+        scheduler_.accept(row, num_drawn);
       }
     }
     if (in_flight_.empty()) {
@@ -255,6 +285,11 @@ class CacheLife : private SequenceKeys {
     ASSERT_NO_FATAL_FAILURE(check());
   }
 
+  static void extend(std::vector<int32_t>& tokens, std::span<const int32_t> more) {
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
+
+  static constexpr int32_t kAnyToken = 5;
   cache::PayloadModel memory_;
   cache::SequenceCache cache_;
   Scheduler scheduler_;
@@ -270,6 +305,7 @@ class CacheLife : private SequenceKeys {
   int64_t num_ahead_ = 0;
   int64_t num_thrown_away_ = 0;
   int64_t num_drafts_ = 0;
+  int64_t num_moved_ = 0;
   int32_t most_drafts_ = 0;
 };
 

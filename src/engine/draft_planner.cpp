@@ -37,55 +37,44 @@ DraftPlanner::DraftPlanner(const DraftPlannerConfig& config)
     : config_((config.validate(), config)),
       rates_(static_cast<size_t>(config.max_drafts), kFirstRate) {}
 
-const DraftPlanner::Sequence& DraftPlanner::find(SequenceId id) const {
-  const auto found = sequences_.find(id);
-  BALEEN_CHECK(found != sequences_.end(), "unknown sequence {}", id.value());
-  return found->second;
+DraftState DraftPlanner::begin(int32_t limit) const {
+  DraftState state;
+  state.limit = limit < 0 ? config_.max_drafts : std::min(limit, config_.max_drafts);
+  state.rates = rates_;
+  return state;
 }
 
-void DraftPlanner::add(SequenceId id, int32_t limit) {
-  Sequence sequence;
-  sequence.limit = limit < 0 ? config_.max_drafts : std::min(limit, config_.max_drafts);
-  sequence.rates = rates_;
-  const bool is_new = sequences_.try_emplace(id, std::move(sequence)).second;
-  BALEEN_CHECK(is_new, "sequence {} is already known", id.value());
-}
-
-int32_t DraftPlanner::depth(SequenceId id, int32_t num_rows) const {
-  const Sequence& sequence = find(id);
-  if (!config_.adaptive) {
-    return sequence.limit;
+int32_t DraftPlanner::depth(const DraftState& state, int32_t num_rows) const {
+  if (!config_.adaptive || state.limit == 0) {
+    return state.limit;
   }
   const double crowd = std::clamp((num_rows - 1.0) / (config_.rows_many - 1.0), 0.0, 1.0);
   const double cost = config_.cost_few + crowd * (config_.cost_many - config_.cost_few);
   double chance = 1.0;
   int32_t depth = 0;
-  while (depth < sequence.limit) {
-    chance *= sequence.rates[static_cast<size_t>(depth)];
+  while (depth < state.limit) {
+    chance *= state.rates[static_cast<size_t>(depth)];
     if (chance < cost) {
       break;
     }
     ++depth;
   }
-  if (depth == 0 && sequence.steps_without >= config_.probe_every) {
-    return std::min(1, sequence.limit);
+  if (depth == 0 && state.steps_without >= config_.probe_every) {
+    return 1;
   }
   return depth;
 }
 
-void DraftPlanner::note(SequenceId id, int32_t num_drafted, int32_t num_accepted) {
-  const auto found = sequences_.find(id);
-  BALEEN_CHECK(
-      found != sequences_.end() && num_accepted <= num_drafted && num_drafted <= config_.max_drafts,
-      "sequence {}: {} of {} drafts",
-      id.value(),
-      num_accepted,
-      num_drafted);
-  Sequence& sequence = found->second;
-  sequence.steps_without = num_drafted == 0 ? sequence.steps_without + 1 : 0;
+void DraftPlanner::note(DraftState& state, int32_t num_drafted, int32_t num_accepted) {
+  BALEEN_CHECK(num_accepted <= num_drafted && num_drafted <= config_.max_drafts,
+               "{} of {} drafts, at most {}",
+               num_accepted,
+               num_drafted,
+               config_.max_drafts);
+  state.steps_without = num_drafted == 0 ? state.steps_without + 1 : 0;
   // Place n was tried if all before it stood.
   for (int32_t i = 0; i < std::min(num_accepted + 1, num_drafted); ++i) {
-    blend(sequence.rates[static_cast<size_t>(i)], i < num_accepted, config_.memory);
+    blend(state.rates[static_cast<size_t>(i)], i < num_accepted, config_.memory);
     blend(rates_[static_cast<size_t>(i)], i < num_accepted, config_.memory_all);
   }
 }

@@ -3,9 +3,9 @@
 // stood. Knows numbers only. Owned by the engine, used on its thread.
 //
 //   DraftPlanner planner({.max_drafts = 3, .adaptive = true});
-//   planner.add(id, wanted);                       // a request's own limit
-//   int32_t depth = planner.depth(id, num_rows);   // before a step
-//   planner.note(id, depth, num_accepted);         // after it
+//   DraftState state = planner.begin(wanted);         // a request's own limit
+//   int32_t depth = planner.depth(state, num_rows);   // before a step
+//   planner.note(state, depth, num_accepted);         // after it
 //
 // The rule: the n-th draft is made while the chance that it stands, the product of the measured
 // rates of places 1 .. n, reaches what a drafted token costs. That cost rises with the number of
@@ -14,11 +14,7 @@
 // now and then, as its text may have become easier.
 
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
-
-#include "base/strong_id.h"
-#include "engine/sequence_id.h"
 
 namespace baleen::engine {
 
@@ -36,19 +32,26 @@ struct DraftPlannerConfig {
   void validate() const;
 };
 
+/// What is known of one request's drafts. Kept with the request.
+struct DraftState {
+  int32_t limit = 0;
+  int32_t steps_without = 0;  // at depth 0, in a row
+  std::vector<double> rates;  // by place
+
+  /// Whether drafts will ever be made for the request.
+  bool drafts() const { return limit > 0; }
+};
+
 class DraftPlanner {
  public:
   explicit DraftPlanner(const DraftPlannerConfig& config);
 
   /// `limit`: most drafts that the request wants; -1: as many as the engine makes.
-  void add(SequenceId id, int32_t limit);
-  void remove(SequenceId id) { sequences_.erase(id); }
-  /// Whether drafts will ever be made for the request.
-  bool drafts(SequenceId id) const { return find(id).limit > 0; }
+  DraftState begin(int32_t limit) const;
   /// Drafts of its next step beside `num_rows` decoding rows (its own included).
-  int32_t depth(SequenceId id, int32_t num_rows) const;
+  int32_t depth(const DraftState& state, int32_t num_rows) const;
   /// A step verified `num_drafted` drafts, of which the first `num_accepted` stood.
-  void note(SequenceId id, int32_t num_drafted, int32_t num_accepted);
+  void note(DraftState& state, int32_t num_drafted, int32_t num_accepted);
 
   /// Measured rate at which the draft at `place` (from 1) stands if all before it did, over all
   /// requests.
@@ -56,16 +59,8 @@ class DraftPlanner {
   const DraftPlannerConfig& config() const { return config_; }
 
  private:
-  struct Sequence {
-    int32_t limit = 0;
-    int32_t steps_without = 0;  // at depth 0, in a row
-    std::vector<double> rates;  // by place
-  };
-  const Sequence& find(SequenceId id) const;
-
   DraftPlannerConfig config_;
   std::vector<double> rates_;
-  std::unordered_map<SequenceId, Sequence> sequences_;
 };
 
 }  // namespace baleen::engine

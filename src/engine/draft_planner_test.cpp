@@ -9,89 +9,81 @@
 namespace baleen::engine {
 namespace {
 
-constexpr SequenceId kId(4);
-
 /// Notes `steps` steps at the planner's own depth, with drafts that stand with probability `rate`.
-void run(DraftPlanner& planner, SequenceId id, int steps, double rate, int32_t num_rows = 1) {
+void run(DraftPlanner& planner, DraftState& state, int steps, double rate, int32_t num_rows = 1) {
   std::mt19937 random(7);
   std::bernoulli_distribution stands(rate);
   for (int i = 0; i < steps; ++i) {
-    const int32_t depth = planner.depth(id, num_rows);
+    const int32_t depth = planner.depth(state, num_rows);
     int32_t accepted = 0;
     while (accepted < depth && stands(random)) {
       ++accepted;
     }
-    planner.note(id, depth, accepted);
+    planner.note(state, depth, accepted);
   }
 }
 
 TEST(DraftPlannerTest, GoodDraftsGoToTheLimit) {
   DraftPlanner planner({.max_drafts = 5});
-  planner.add(kId, -1);
-  run(planner, kId, 200, 0.97);
-  EXPECT_EQ(planner.depth(kId, 1), 5);
+  DraftState state = planner.begin(-1);
+  run(planner, state, 200, 0.97);
+  EXPECT_EQ(planner.depth(state, 1), 5);
   EXPECT_GT(planner.rate(1), 0.7);
 }
 
 TEST(DraftPlannerTest, BadDraftsStopAndAreTriedNowAndThen) {
   DraftPlanner planner({.max_drafts = 3, .probe_every = 10});
-  planner.add(kId, -1);
-  run(planner, kId, 100, 0.0);
+  DraftState state = planner.begin(-1);
+  run(planner, state, 100, 0.0);
   int tries = 0;
   for (int i = 0; i < 110; ++i) {
-    const int32_t depth = planner.depth(kId, 1);
+    const int32_t depth = planner.depth(state, 1);
     ASSERT_LE(depth, 1);
     tries += depth;
-    planner.note(kId, depth, 0);
+    planner.note(state, depth, 0);
   }
   EXPECT_EQ(tries, 10);
   // The text becomes easy: the tries show it and drafting resumes.
-  run(planner, kId, 2000, 1.0);
-  EXPECT_EQ(planner.depth(kId, 1), 3);
+  run(planner, state, 2000, 1.0);
+  EXPECT_EQ(planner.depth(state, 1), 3);
 }
 
 TEST(DraftPlannerTest, ManyRowsWantBetterDrafts) {
   DraftPlanner planner({.max_drafts = 4, .rows_many = 16});
-  planner.add(kId, -1);
-  run(planner, kId, 400, 0.75);
-  int32_t last = planner.depth(kId, 1);
+  DraftState state = planner.begin(-1);
+  run(planner, state, 400, 0.75);
+  int32_t last = planner.depth(state, 1);
   EXPECT_GE(last, 3);
   for (const int32_t rows : {4, 8, 16, 200}) {
-    EXPECT_LE(planner.depth(kId, rows), last);
-    last = planner.depth(kId, rows);
+    EXPECT_LE(planner.depth(state, rows), last);
+    last = planner.depth(state, rows);
   }
   EXPECT_LE(last, 1);
 }
 
 TEST(DraftPlannerTest, ARequestKeepsItsOwnLimit) {
   DraftPlanner planner({.max_drafts = 4, .adaptive = false});
-  planner.add(SequenceId(0), -1);
-  planner.add(SequenceId(1), 0);
-  planner.add(SequenceId(2), 2);
-  planner.add(SequenceId(3), 9);
-  EXPECT_EQ(planner.depth(SequenceId(0), 1), 4);
-  EXPECT_EQ(planner.depth(SequenceId(1), 1), 0);
-  EXPECT_FALSE(planner.drafts(SequenceId(1)));
-  EXPECT_EQ(planner.depth(SequenceId(2), 500), 2);
-  EXPECT_EQ(planner.depth(SequenceId(3), 1), 4);
+  EXPECT_EQ(planner.depth(planner.begin(-1), 1), 4);
+  EXPECT_EQ(planner.depth(planner.begin(0), 1), 0);
+  EXPECT_FALSE(planner.begin(0).drafts());
+  EXPECT_EQ(planner.depth(planner.begin(2), 500), 2);
+  EXPECT_EQ(planner.depth(planner.begin(9), 1), 4);
   // A request that is off is not tried either.
   DraftPlanner adaptive({.max_drafts = 4, .probe_every = 1});
-  adaptive.add(kId, 0);
+  DraftState off = adaptive.begin(0);
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(adaptive.depth(kId, 1), 0);
-    adaptive.note(kId, 0, 0);
+    EXPECT_EQ(adaptive.depth(off, 1), 0);
+    adaptive.note(off, 0, 0);
   }
 }
 
 TEST(DraftPlannerTest, ANewRequestBeginsWithWhatTheOthersMeasured) {
   DraftPlanner planner({.max_drafts = 3, .memory_all = 0.9});
-  planner.add(SequenceId(0), -1);
+  DraftState first = planner.begin(-1);
   for (int i = 0; i < 300; ++i) {
-    planner.note(SequenceId(0), 3, 0);
+    planner.note(first, 3, 0);
   }
-  planner.add(SequenceId(1), -1);
-  EXPECT_EQ(planner.depth(SequenceId(1), 1), 0);
-  planner.remove(SequenceId(0));
+  EXPECT_EQ(planner.depth(planner.begin(-1), 1), 0);
   EXPECT_LT(planner.rate(1), 0.01);
   // Places behind a refused draft say nothing about themselves.
   EXPECT_EQ(planner.rate(2), planner.rate(3));

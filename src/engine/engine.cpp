@@ -63,6 +63,7 @@ void EngineConfig::validate() const {
   at_least("preemption_threshold", preemption_threshold, -1);
   at_least("queue_timeout_s", queue_timeout_s, 0);
   at_least("request_timeout_s", request_timeout_s, 0);
+  at_least("step_timeout_s", step_timeout_s, 0);
   at_least("max_drafts", max_drafts, -1);
 }
 
@@ -105,7 +106,7 @@ void Engine::start() {
             s.info.model_name,
             s.stats.capacity.num_slots,
             s.config.max_queued,
-            s.capacity.max_context,
+            s.stats.capacity.max_context,
             s.stats.capacity.max_step_tokens,
             s.config.max_prefill_chunk,
             s.info.numerics);
@@ -175,10 +176,7 @@ Status Engine::pause(PauseMode mode) {
 }
 
 Status Engine::resume() {
-  return state_->on_engine_thread([](EngineCore& core) {
-    core.resume();
-    return Status();
-  });
+  return state_->on_engine_thread([](EngineCore& core) { return core.resume(); });
 }
 
 Status Engine::flush_cache() {
@@ -221,12 +219,16 @@ EngineStats Engine::stats() const {
 }
 
 bool Engine::healthy() const {
-  return stats().state != EngineState::kFailed;
+  std::lock_guard lock(state_->mutex);
+  return state_->stats.state != EngineState::kFailed && state_->stats.late_step_s == 0.0;
 }
 
 std::string Engine::health_message() const {
   std::lock_guard lock(state_->mutex);
-  return state_->failure;
+  const double late_s = state_->stats.late_step_s;
+  return state_->failure.empty() && late_s > 0.0
+             ? fmt::format("a step has not ended for {:.0f} s", late_s)
+             : state_->failure;
 }
 
 const EngineConfig& Engine::config() const {

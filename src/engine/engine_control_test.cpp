@@ -71,10 +71,17 @@ TEST(EngineControlTest, PausedByAbortEverythingEnds) {
 }
 
 /// Tokens of requests over a small paged cache; `interrupt` is called while they run.
-std::vector<std::vector<int32_t>> cached_answers(const std::function<void(Engine&)>& interrupt) {
+std::vector<std::vector<int32_t>> cached_answers(const std::function<void(Engine&)>& interrupt,
+                                                 int32_t max_drafts = 0) {
   SyntheticExecutor::Options options;
-  options.capacity = {.num_slots = 3, .max_context = 400, .max_step_tokens = 32, .vocab_size = 297};
+  options.capacity = {.num_slots = 3,
+                      .max_context = 400,
+                      .max_step_tokens = 32,
+                      .vocab_size = 297,
+                      .max_accepted = max_drafts + 1,
+                      .max_drafts = max_drafts};
   options.capacity.cache = cache::small_size(60, 30).cache;
+  options.capacity.cache->verified_tokens = max_drafts + 1;
   options.step_base = milliseconds(1);
   MetricRegistry metrics;
   Engine engine(
@@ -107,16 +114,20 @@ std::vector<std::vector<int32_t>> cached_answers(const std::function<void(Engine
 TEST(EngineControlTest, RetractedRequestsGiveUpTheirPagesAndGoOnAlike) {
   const auto plain = cached_answers([](Engine&) {});
   for (const bool flushes : {false, true}) {
-    const auto interrupted = cached_answers([&](Engine& engine) {
-      ASSERT_TRUE(engine.pause(PauseMode::kRetract).ok());
-      EXPECT_EQ(engine.stats().num_running, 0);
-      EXPECT_EQ(engine.stats().num_waiting, 4);
-      if (flushes) {
-        EXPECT_TRUE(engine.flush_cache().ok());
-      }
-      ASSERT_TRUE(engine.resume().ok());
-    });
-    EXPECT_EQ(interrupted, plain);
+    for (const int32_t max_drafts : {0, 3}) {
+      const auto interrupted = cached_answers(
+          [&](Engine& engine) {
+            ASSERT_TRUE(engine.pause(PauseMode::kRetract).ok());
+            EXPECT_EQ(engine.stats().num_running, 0);
+            EXPECT_EQ(engine.stats().num_waiting, 4);
+            if (flushes) {
+              EXPECT_TRUE(engine.flush_cache().ok());
+            }
+            ASSERT_TRUE(engine.resume().ok());
+          },
+          max_drafts);
+      EXPECT_EQ(interrupted, plain);
+    }
   }
   EXPECT_EQ(cached_answers([](Engine& engine) {
               ASSERT_TRUE(engine.pause(PauseMode::kInPlace).ok());

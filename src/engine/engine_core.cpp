@@ -8,20 +8,14 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/request_limits.h"
 
 namespace baleen::engine {
 namespace {
 
-double seconds(EnginePoint from, EnginePoint to) {
-  return std::chrono::duration<double>(to - from).count();
-}
-
-constexpr double kThroughputWindow = 1.0;  // seconds
-
 int64_t token_capacity(const ExecutorCapacity& capacity) {
-  return capacity.cache
-             ? int64_t{capacity.cache->sizes.full_pages} * capacity.cache->geometry.page_tokens
-             : capacity.num_slots * capacity.max_context;
+  return capacity.cache ? cached_tokens_at_most(capacity)
+                        : capacity.num_slots * capacity.max_context;
 }
 
 }  // namespace
@@ -32,7 +26,8 @@ EngineCore::EngineCore(const SchedulerConfig& config,
                        EngineMetrics& metrics,
                        std::function<EnginePoint()> now,
                        const CoreOptions& options)
-    : cache_(capacity.cache
+    : executor_(executor),
+      cache_(capacity.cache
                  ? std::make_unique<cache::SequenceCache>(*capacity.cache, executor.page_observer())
                  : nullptr),
       scheduler_(std::make_unique<Scheduler>(
@@ -42,8 +37,13 @@ EngineCore::EngineCore(const SchedulerConfig& config,
       steps_{StepInFlight(config, capacity), StepInFlight(config, capacity)},
       metrics_(metrics),
       now_(std::move(now)),
+      by_slot_(static_cast<size_t>(config.num_slots), nullptr),
       overlap_(options.overlap),
+      step_patience_(options.step_patience),
+      on_late_step_(options.on_late_step),
       pace_(options.decode_interval_s, config.max_prefill_chunk),
+      weight_version_(std::make_shared<const std::string>(options.weight_version)),
+      token_routes_(executor.token_routes()),
       num_total_tokens_(token_capacity(capacity)),
       throughput_since_(now_()),
       worker_(executor) {
@@ -56,16 +56,27 @@ cache::SequenceKey EngineCore::key(SequenceId id) const {
   key.ids = generation.tokens();
   // Scores of prompt tokens come from running them.
   key.reuse_limit = generation.wants_prompt_logprobs() ? 0 : -1;
-  key.drafts = drafts_.drafts(id);
+  key.drafts = live_.at(id)->drafts.drafts();
+  key.space.weight_version = weight_epoch_;
   return key;
 }
 
-bool EngineCore::can_run_ahead(SequenceId id, int32_t most) const {
-  return !drafts_.drafts(id) && live_.at(id)->generation.can_run_ahead(most);
+/// The request of a row, null if it has ended since.
+LiveRequest* EngineCore::holder(const ScheduledRow& row) const {
+  LiveRequest* request = by_slot_[static_cast<size_t>(row.slot.value())];
+  return request != nullptr && request->sequence == row.sequence ? request : nullptr;
 }
 
-int32_t EngineCore::num_drafts(SequenceId id, int32_t num_rows) const {
-  return std::min(drafts_.depth(id, num_rows), live_.at(id)->generation.most_drafts());
+bool EngineCore::can_run_ahead(SequenceId, RequestSlot slot, int32_t most) const {
+  return by_slot_[static_cast<size_t>(slot.value())]->generation.can_run_ahead(most);
+}
+
+int32_t EngineCore::num_drafts(const ScheduledRow& row, int32_t num_rows) const {
+  const LiveRequest& request = *by_slot_[static_cast<size_t>(row.slot.value())];
+  return request.drafts.drafts()
+             ? std::min(drafts_.depth(request.drafts, num_rows),
+                        request.generation.most_drafts(row.follows >= 0 ? 1 : 0))
+             : 0;
 }
 
 void EngineCore::add(std::unique_ptr<LiveRequest> request) {
@@ -74,7 +85,7 @@ void EngineCore::add(std::unique_ptr<LiveRequest> request) {
   }
   const SequenceId id = request->sequence;
   scheduler_->enqueue(id, request->generation.num_prompt_tokens(), request->generation.place());
-  drafts_.add(id, request->generation.draft_limit());
+  request->drafts = drafts_.begin(request->generation.draft_limit());
   live_.emplace(id, std::move(request));
 }
 
@@ -84,31 +95,12 @@ void EngineCore::abort(SequenceId id) {
   }
 }
 
-void EngineCore::expire(double queue_s, double request_s) {
-  const EnginePoint now = now_();
-  if (queue_s > 0.0) {
-    for (SequenceId id = scheduler_->oldest_new();
-         id.valid() && seconds(find(id).arrived, now) > queue_s;
-         id = scheduler_->oldest_new()) {
-      end(id,
-          FinishReason::kError,
-          {StatusCode::kUnavailable, "Request queue timeout reached.", {}, {}});
-    }
-  }
-  if (request_s > 0.0) {
-    std::vector<SequenceId> late;
-    for (const auto& [id, request] : live_) {
-      if (seconds(request->arrived, now) > request_s) {
-        late.push_back(id);
-      }
-    }
-    for (const SequenceId id : late) {
-      end(id, FinishReason::kError, {StatusCode::kUnavailable, "Request timeout reached.", {}, {}});
-    }
-  }
+void EngineCore::pause(PauseMode mode) {
+  pause_wanted_ = true;
+  hold(mode);
 }
 
-void EngineCore::pause(PauseMode mode) {
+void EngineCore::hold(PauseMode mode) {
   is_paused_ = true;
   while (num_in_flight_ > 0) {
     take_result();
@@ -142,83 +134,40 @@ bool EngineCore::flush_cache() {
   return true;
 }
 
-void EngineCore::end_all(FinishReason reason, const Status& error) {
-  while (!live_.empty()) {
-    end(live_.begin()->first, reason, error);
+void EngineCore::leave_slot(const LiveRequest& request) {
+  if (request.slot.valid() && by_slot_[static_cast<size_t>(request.slot.value())] == &request) {
+    by_slot_[static_cast<size_t>(request.slot.value())] = nullptr;
   }
 }
 
-void EngineCore::end(SequenceId id, FinishReason reason, Status error) {
-  LiveRequest& request = find(id);
-  OutputEvent event;
-  request.generation.finish(reason, std::move(error), event);
-  deliver(request, std::move(event));
-}
-
-void EngineCore::deliver(LiveRequest& request, OutputEvent&& event) {
-  Delivery& delivery = deliveries_.emplace_back();
-  delivery.sink = request.sink;
-  delivery.event = std::move(event);
-  if (!delivery.event.finish) {
-    return;
-  }
-  const FinishInfo& info = *delivery.event.finish;
-  if (info.reason == FinishReason::kAbort) {
-    metrics_.num_aborted.add();
-  } else {
-    metrics_.num_requests.add();
-    metrics_.e2e_latency.observe(seconds(request.arrived, now_()));
-    metrics_.prompt_tokens_histogram.observe(static_cast<double>(info.prompt_tokens));
-    metrics_.generation_tokens_histogram.observe(static_cast<double>(info.completion_tokens));
-  }
-  if (const int64_t blocks = request.generation.unparsable_tool_blocks(); blocks > 0) {
-    metrics_.unparsable_tool_blocks.add(static_cast<double>(blocks));
-  }
-  delivery.finished_id = request.generation.id();
-  const SequenceId id = request.sequence;
-  const bool finished = info.reason == FinishReason::kStop || info.reason == FinishReason::kLength;
-  scheduler_->remove(id, finished ? Ending::kFinished : Ending::kAborted);
-  drafts_.remove(id);
-  live_.erase(id);  // `request` ends here
-}
-
-void EngineCore::count_tokens(LiveRequest& request, int32_t num_new) {
-  if (num_new == 0) {
-    return;
-  }
-  const EnginePoint now = now_();
-  if (request.generation.num_generated() == num_new) {
-    metrics_.time_to_first_token.observe(seconds(request.arrived, now));
-  } else {
-    const double interval = seconds(request.last_token, now) / num_new;
-    for (int32_t i = 0; i < num_new; ++i) {
-      metrics_.inter_token_latency.observe(interval);
-    }
-  }
-  request.last_token = now;
-  metrics_.generation_tokens.add(num_new);
-  throughput_tokens_ += num_new;
-}
-
-/// The row gave `num_new` tokens: the one that follows it was planned for a single one.
-void EngineCore::move_followers(int32_t row, int32_t num_new) {
-  if (num_in_flight_ == 0 || num_new < 2) {
+/// Rows of the step in flight were planned as if the row before gave a single token.
+void EngineCore::move_followers(const StepResult& result) {
+  if (num_in_flight_ == 0) {
     return;
   }
   for (ScheduledRow& later : in_flight(0).rows) {
-    if (later.follows == row) {
-      later.first_position += num_new - 1;
-      return;
+    if (later.follows >= 0) {
+      const auto given =
+          static_cast<int32_t>(result.rows[static_cast<size_t>(later.follows)].ids.size());
+      const int32_t by = std::max(given - 1, 0);
+      if (cache_ != nullptr && by > later.most_shift) {
+        throw Error(fmt::format(
+            "the executor gave {} tokens for a row with {} drafts", given, later.most_shift));
+      }
+      scheduler_->move(later, by);
     }
   }
 }
 
-void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResult& result) {
-  const auto live = live_.find(row.sequence);
-  if (live == live_.end()) {
+void EngineCore::apply(const ScheduledRow& row,
+                       const BatchRow& planned,
+                       RowResult& result,
+                       EnginePoint now) {
+  LiveRequest* live = holder(row);
+  if (live == nullptr) {
     return;  // it ended after the row was planned
   }
-  LiveRequest& request = *live->second;
+  LiveRequest& request = *live;
   Generation& generation = request.generation;
   if (result.nan_logits) {
     metrics_.nan_logits.add();
@@ -236,36 +185,39 @@ void EngineCore::apply(const ScheduledRow& row, const BatchRow& planned, RowResu
   if (planned.choices_from >= 0) {
     generation.keep_choices(std::move(result.choices));
   }
-  OutputEvent event;
   if (planned.sampling_index < 0) {
     generation.settle_choices(row.first_position + row.num_tokens);
-    scheduler_->settle(row, row.num_tokens);
+    scheduler_->settle(row, row.num_tokens, generation.tokens());
     if (row.completes_prompt) {
-      generation.finish_prompt_only(event);
-      deliver(request, std::move(event));
+      Delivery& delivery = new_delivery();
+      generation.finish_prompt_only(delivery.event);
+      deliver(request, delivery);
     }
     return;
   }
   const int32_t num_drafted = result.num_drafted;
   const auto num_stood = static_cast<int32_t>(result.ids.size());
-  if (drafts_.drafts(row.sequence) && row.kind != RowKind::kPrefill && num_stood > 0) {
-    drafts_.note(row.sequence, num_drafted, num_stood - 1);
+  if (request.drafts.drafts() && row.kind != RowKind::kPrefill && num_stood > 0) {
+    drafts_.note(request.drafts, num_drafted, num_stood - 1);
     if (draft_metrics_ != nullptr) {
       draft_metrics_->note(num_drafted, num_stood - 1);
     }
   }
+  Delivery& delivery = new_delivery();
   const int32_t num_before = generation.num_generated();
-  const bool ended = generation.accept(std::move(result), event);
+  const bool ended = generation.accept(std::move(result), delivery.event);
   const int32_t num_new = generation.num_generated() - num_before;
   ++num_draws_;
   num_drawn_ += num_new;
-  count_tokens(request, num_new);
+  count_tokens(request, num_new, now);
   // A row's own last known token has run; of what it drew, all but the last.
-  scheduler_->settle(row, row.kind == RowKind::kPrefill ? row.num_tokens : std::max(num_new, 1));
+  scheduler_->settle(row,
+                     row.kind == RowKind::kPrefill ? row.num_tokens : std::max(num_new, 1),
+                     generation.tokens());
   if (!ended) {
-    scheduler_->accept(row.sequence, num_new);
+    scheduler_->accept(row, num_new);
   }
-  deliver(request, std::move(event));
+  deliver(request, delivery);
 }
 
 void EngineCore::turn() {
@@ -311,11 +263,17 @@ void EngineCore::build(StepInFlight& step) {
   step.num_prompt_tokens = 0;
   int64_t decode_tokens = 0;
   for (const ScheduledRow& row : step.rows) {
-    LiveRequest& request = find(row.sequence);
-    step.builder.add(row, request.generation, drafts_.drafts(row.sequence));
+    if (row.begins) {
+      LiveRequest& beginning = find(row.sequence);
+      leave_slot(beginning);  // the one before a preemption
+      beginning.slot = row.slot;
+      by_slot_[static_cast<size_t>(row.slot.value())] = &beginning;
+    }
+    LiveRequest& request = *holder(row);
+    step.builder.add(row, request.generation, request.drafts.drafts());
     if (row.begins) {
       request.generation.begin(row.first_position);
-      metrics_.queue_time.observe(seconds(request.arrived, start));
+      metrics_.queue_time.observe(seconds_between(request.arrived, start));
       metrics_.cached_tokens.add(row.first_position);
     }
     if (row.kind == RowKind::kPrefill) {
@@ -330,9 +288,26 @@ void EngineCore::build(StepInFlight& step) {
   step.builder.add_cache_work(work_);
 }
 
+StepResult& EngineCore::wait_for_step() {
+  if (step_patience_.count() <= 0) {
+    return worker_.wait();
+  }
+  StepResult* result = worker_.wait_for(step_patience_);
+  if (result != nullptr) {
+    return *result;
+  }
+  std::chrono::nanoseconds waited = step_patience_;
+  for (; result == nullptr; waited += step_patience_) {
+    on_late_step_(waited);
+    result = worker_.wait_for(step_patience_);
+  }
+  on_late_step_(std::chrono::nanoseconds(0));
+  return *result;
+}
+
 void EngineCore::take_result() {
   time_.pause();
-  StepResult result = worker_.wait();
+  StepResult& result = wait_for_step();
   time_.start();
   StepInFlight& step = in_flight(0);
   const BatchPlan& plan = step.builder.plan();
@@ -346,18 +321,20 @@ void EngineCore::take_result() {
   ++num_steps_;
   --num_in_flight_;
   const EnginePoint ended = now_();
+  step_s_ += seconds(step.begun, ended);
   if (!step.rows.empty()) {
-    pace_.observe(seconds(step.begun, ended), step.num_prompt_tokens);
+    pace_.observe(seconds_between(step.begun, ended), step.num_prompt_tokens);
   }
   if (num_in_flight_ > 0) {
     in_flight(0).begun = ended;
   }
   scheduler_->finish_step(step.ticket, plan);
+  move_followers(result);
   for (size_t i = 0; i < step.rows.size(); ++i) {
-    move_followers(static_cast<int32_t>(i), static_cast<int32_t>(result.rows[i].ids.size()));
-    apply(step.rows[i], plan.rows[i], result.rows[i]);
+    apply(step.rows[i], plan.rows[i], result.rows[i], ended);
   }
-  measure_throughput(now_());
+  publish_counts();
+  measure_throughput(ended);
 }
 
 void EngineCore::settle_down() {
@@ -373,34 +350,6 @@ void EngineCore::settle_down() {
     StepInFlight& step = in_flight(0);
     scheduler_->finish_step(step.ticket, step.builder.plan());
   }
-}
-
-void EngineCore::measure_throughput(EnginePoint now) {
-  const double elapsed = seconds(throughput_since_, now);
-  if (elapsed > 0.0 && (elapsed >= kThroughputWindow || live_.empty())) {
-    metrics_.gen_throughput.set(static_cast<double>(throughput_tokens_) / elapsed);
-  }
-  if (elapsed >= kThroughputWindow || live_.empty()) {
-    throughput_since_ = now;
-    throughput_tokens_ = 0;
-  }
-}
-
-void EngineCore::report() {
-  const auto used = static_cast<double>(scheduler_->num_used_tokens());
-  metrics_.num_running.set(scheduler_->num_running());
-  metrics_.num_queued.set(scheduler_->num_waiting());
-  metrics_.num_used_tokens.set(used);
-  metrics_.token_usage.set(used / static_cast<double>(num_total_tokens_));
-  metrics_.num_paused.set(is_paused_ ? static_cast<double>(live_.size()) : 0.0);
-  metrics_.num_retracted.add(static_cast<double>(scheduler_->num_preemptions() - num_retracted_));
-  num_retracted_ = scheduler_->num_preemptions();
-  if (cache_ != nullptr && cache_->stats().prompt_tokens > 0) {
-    metrics_.cache_hit_rate.set(static_cast<double>(cache_->stats().cached_tokens) /
-                                static_cast<double>(cache_->stats().prompt_tokens));
-  }
-  metrics_.utilization.set(static_cast<double>(scheduler_->num_running()) /
-                           scheduler_->config().num_slots);
 }
 
 }  // namespace baleen::engine

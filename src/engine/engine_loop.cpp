@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +12,8 @@
 
 namespace baleen::engine {
 namespace {
+
+constexpr double kMostPatience = 1e9;  // seconds; more does not fit
 
 SchedulerConfig scheduler_config(const EngineConfig& config, const ExecutorCapacity& capacity) {
   config.validate();
@@ -30,7 +33,7 @@ SchedulerConfig scheduler_config(const EngineConfig& config, const ExecutorCapac
   out.max_prefill_chunk = config.max_prefill_chunk;
   out.max_prefills = config.max_prefills;
   out.preemption_threshold = config.preemption_threshold;
-  out.max_accepted = capacity.max_accepted;
+  out.max_accepted = capacity.max_drafts > 0 ? 1 : capacity.max_accepted;
   out.validate();
   return out;
 }
@@ -60,7 +63,7 @@ GenerationRules generation_rules(const EngineConfig& config,
   return {.end_token_ids = config.end_token_ids,
           .reasoning_end_id = config.reasoning_end_id,
           .markup_id = tokenizer.find(text::kDsml).value_or(-1),
-          .max_context = capacity.max_context,
+          .max_context = usable_context(capacity),
           .vocab_size = capacity.vocab_size,
           .choices = capacity.choices};
 }
@@ -79,7 +82,8 @@ Engine::State::State(EngineConfig config_in,
       tokenizer(std::move(tokenizer_in)),
       environment(std::move(environment_in)),
       rules(generation_rules(config, capacity, *tokenizer)),
-      limits{.max_context = capacity.max_context,
+      limits{.max_context = usable_context(capacity),
+             .cache_is_less = usable_context(capacity) < capacity.max_context,
              .vocab_size = capacity.vocab_size,
              .has_reasoning_end = config.reasoning_end_id >= 0,
              .records_choices = capacity.choices.has_value()},
@@ -93,8 +97,17 @@ Engine::State::State(EngineConfig config_in,
            {.overlap = config.overlap,
             .decode_interval_s = 1e-3 * config.decode_interval_ms,
             .drafts = draft_config(config, capacity),
-            .draft_metrics = &draft_metrics}) {
+            .draft_metrics = &draft_metrics,
+            .step_patience = std::chrono::nanoseconds(
+                static_cast<int64_t>(1e9 * std::min(config.step_timeout_s, kMostPatience))),
+            .on_late_step = [this](std::chrono::nanoseconds waited) { note_late_step(waited); },
+            .weight_version = config.weight_version}) {
+  stats.weight_version = core.weight_version();
   stats.capacity = capacity;
+  stats.capacity.max_context = usable_context(capacity);
+  if (core.cache() != nullptr) {
+    stats.pages = core.cache()->budget();
+  }
   stats.capacity.num_slots = core.scheduler().config().num_slots;
   stats.capacity.max_step_tokens = core.scheduler().config().max_step_tokens;
 }
@@ -196,7 +209,7 @@ void Engine::State::run(const std::stop_token& stop) {
 
 void Engine::State::publish_and_deliver() {
   core.report();
-  std::vector<Delivery>& deliveries = core.deliveries();
+  const std::span<Delivery> deliveries = core.deliveries();
   {
     // Slots, ids and numbers are settled before a last event is seen.
     std::lock_guard lock(mutex);
@@ -208,14 +221,18 @@ void Engine::State::publish_and_deliver() {
     stats.num_running = core.scheduler().num_running();
     stats.num_waiting = core.scheduler().num_waiting() + static_cast<int32_t>(new_requests.size());
     stats.is_paused = core.is_paused();
+    stats.weight_version = core.weight_version();
+    stats.released = core.released();
     stats.num_steps = core.num_steps();
     stats.num_used_tokens = core.scheduler().num_used_tokens();
     stats.num_preemptions = core.scheduler().num_preemptions();
     stats.num_draws = core.num_draws();
     stats.num_drawn = core.num_drawn();
     stats.scheduling_s = core.scheduling_s();
+    stats.drafts = draft_metrics.totals();
     if (core.cache() != nullptr) {
       stats.cache = core.cache()->stats();
+      stats.pages = core.cache()->budget();
     }
     if (live.empty()) {
       idle.notify_all();
@@ -224,15 +241,33 @@ void Engine::State::publish_and_deliver() {
   for (Delivery& delivery : deliveries) {
     delivery.sink->on_event(std::move(delivery.event));
   }
-  deliveries.clear();
+  core.clear_deliveries();
+}
+
+void Engine::State::note_late_step(std::chrono::nanoseconds waited) {
+  const double seconds = std::chrono::duration<double>(waited).count();
+  metrics.late_step_seconds.set(seconds);
+  double before = seconds;
+  {
+    std::lock_guard lock(mutex);
+    std::swap(stats.late_step_s, before);
+  }
+  if (before == 0.0) {
+    metrics.late_steps.add();
+    log::error("engine", "step late step={} waited_s={:.1f}", core.num_steps(), seconds);
+  } else if (seconds == 0.0) {
+    log::warn("engine", "late step ended step={} waited_s={:.1f}", core.num_steps(), before);
+  }
 }
 
 void Engine::State::fail(const std::string& message) {
   log::error("engine", "failed message=\"{}\"", message);
+  metrics.late_step_seconds.set(0.0);
   std::vector<std::unique_ptr<LiveRequest>> arrived;
   {
     std::lock_guard lock(mutex);
     stats.state = EngineState::kFailed;
+    stats.late_step_s = 0.0;
     failure = message;
     arrived.swap(new_requests);
     orders.clear();

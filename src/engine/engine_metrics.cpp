@@ -71,6 +71,9 @@ EngineMetrics::EngineMetrics(MetricRegistry& r)
       num_retracted(r.counter("sglang:num_retracted_requests_total",
                               "Times that a running request gave its place up.")),
       num_paused(r.gauge("sglang:num_paused_reqs", "Requests of a paused engine.")),
+      late_step_seconds(r.gauge("baleen:late_step_seconds",
+                                "How long the running step is waited for, once it is late.")),
+      late_steps(r.counter("baleen:late_steps_total", "Steps that took longer than allowed.")),
       cache_hit_rate(r.gauge("sglang:cache_hit_rate",
                              "Tokens of admitted prompts taken from the cache, 0 to 1.")) {}
 

@@ -37,6 +37,8 @@ struct EngineMetrics {
   Counter& late_events;
   Counter& num_retracted;
   Gauge& num_paused;
+  Gauge& late_step_seconds;
+  Counter& late_steps;
   Gauge& cache_hit_rate;
 };
 

@@ -1,6 +1,7 @@
 // Steps planned while the one before runs give what steps one by one give: tokens, log-probs,
-// reasons, with every rule that looks at the tokens before. The executor remembers what each slot
-// was fed and draws a function of all of it, so a wrong token, limit or penalty anywhere shows.
+// reasons, with every rule that looks at the tokens before, with and without drafts. The executor
+// remembers what each slot was fed and draws a function of all of it, so a wrong token, place,
+// limit or penalty anywhere shows.
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -16,16 +17,21 @@ namespace baleen::engine {
 namespace {
 
 /// Draws a hash of the whole sequence, of what was drawn before (as penalties would) and of the
-/// sampling row; ends and </think> come now and then.
+/// sampling row; ends and </think> come now and then. Of the drafts of a row as many stand as the
+/// sequence says.
 class HistoryExecutor final : public Executor {
  public:
   struct Counts {
     std::atomic<int64_t> rows = 0;
     std::atomic<int64_t> following = 0;
+    std::atomic<int64_t> moved = 0;  // of those, further on than planned
   };
-  explicit HistoryExecutor(Counts& counts) : counts_(counts), slots_(4) {}
+  explicit HistoryExecutor(Counts& counts, int32_t max_drafts = 0)
+      : counts_(counts), max_drafts_(max_drafts), slots_(4) {}
 
-  ExecutorCapacity capacity() const override { return {4, 400, 32, 297}; }
+  ExecutorCapacity capacity() const override {
+    return {4, 400, 32, 297, max_drafts_ + 1, max_drafts_};
+  }
   ExecutorInfo info() const override { return {}; }
   Ticket submit(const BatchPlan& plan, const MaskProvider&) override {
     for (const SlotReset& reset : plan.resets) {
@@ -47,12 +53,14 @@ class HistoryExecutor final : public Executor {
     std::map<int32_t, int32_t> drawn;
   };
 
-  RowResult run(const BatchRow& row, const BatchPlan& plan) {
+  RowResult run(const BatchRow& planned, const BatchPlan& plan) {
+    const BatchRow row = accepted_.placed(planned);
     ++counts_.rows;
     counts_.following += row.follows >= 0 ? 1 : 0;
+    counts_.moved += row.first_position == planned.first_position ? 0 : 1;
     Slot& slot = slots_.at(static_cast<size_t>(row.slot.value()));
     EXPECT_EQ(static_cast<size_t>(row.first_position.value()), slot.fed.size());
-    for (int32_t i = 0; i < row.num_tokens; ++i) {
+    for (int32_t i = 0; i < row.num_tokens - row.num_drafts; ++i) {
       slot.fed.push_back(accepted_.resolve(plan.ids[static_cast<size_t>(row.ids_offset + i)]));
     }
     RowResult result;
@@ -60,6 +68,20 @@ class HistoryExecutor final : public Executor {
       return result;
     }
     const SamplingRow& sampling = plan.sampling[static_cast<size_t>(row.sampling_index)];
+    EXPECT_GE(sampling.accept_limit, 1);
+    EXPECT_EQ(row.num_drafts > 0, row.kind == RowKind::kVerify);
+    result.num_drafted = std::min(row.num_drafts, accepted_.limit(row, sampling) - 1);
+    const auto num_stand = static_cast<int32_t>(slot.fed.size() * 7 / 3) % (result.num_drafted + 1);
+    for (int32_t i = 0; i <= num_stand; ++i) {
+      if (i > 0) {
+        slot.fed.push_back(result.ids.back());  // a draft that stood was run in this very row
+      }
+      draw(sampling, slot, result);
+    }
+    return result;
+  }
+
+  static void draw(const SamplingRow& sampling, Slot& slot, RowResult& result) {
     uint64_t hash = sampling.seed;
     const auto mix = [&](int64_t value) {
       hash = (hash ^ static_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15ULL;
@@ -80,7 +102,6 @@ class HistoryExecutor final : public Executor {
     if (sampling.forced_id >= 0) {
       id = sampling.forced_id;
     }
-    EXPECT_GE(sampling.accept_limit, 1);
     ++slot.drawn[id];
     result.ids.push_back(id);
     if (sampling.want_logprobs) {
@@ -90,10 +111,10 @@ class HistoryExecutor final : public Executor {
         top.push_back({(id + k) % 290, -1.0F - static_cast<float>(k)});
       }
     }
-    return result;
   }
 
   Counts& counts_;
+  const int32_t max_drafts_;
   std::vector<Slot> slots_;
   AcceptedTokens accepted_;
   StepResult result_;
@@ -137,18 +158,25 @@ struct Answers {
   std::vector<std::shared_ptr<CollectingSink>> sinks;
   int64_t rows = 0;
   int64_t following = 0;
+  int64_t moved = 0;
 };
 
-Answers answers(bool overlap, uint32_t first_seed, int count) {
+struct Drafting {
+  int32_t max_drafts = 0;
+  bool adaptive = false;
+};
+
+Answers answers(bool overlap, uint32_t first_seed, int count, Drafting drafting = {}) {
   HistoryExecutor::Counts counts;
   Answers out;
   {
     MetricRegistry metrics;
     EngineConfig config = EngineConfig::for_tokenizer(ScriptedBench::tokenizer());
     config.overlap = overlap;
+    config.adaptive_drafts = drafting.adaptive;
     config.max_prefill_chunk = 9;
     Engine engine(config,
-                  std::make_unique<HistoryExecutor>(counts),
+                  std::make_unique<HistoryExecutor>(counts, drafting.max_drafts),
                   ScriptedBench::shared_tokenizer(),
                   metrics);
     engine.start();
@@ -167,7 +195,52 @@ Answers answers(bool overlap, uint32_t first_seed, int count) {
   }
   out.rows = counts.rows;
   out.following = counts.following;
+  out.moved = counts.moved;
   return out;
+}
+
+void expect_same_answers(const Answers& plain, const Answers& ahead) {
+  for (size_t i = 0; i < plain.sinks.size(); ++i) {
+    const CollectingSink& a = *plain.sinks[i];
+    const CollectingSink& b = *ahead.sinks[i];
+    ASSERT_EQ(a.ids(), b.ids()) << "request " << i;
+    const FinishInfo x = a.finish();
+    const FinishInfo y = b.finish();
+    EXPECT_EQ(x.reason, y.reason);
+    EXPECT_EQ(x.matched_stop, y.matched_stop);
+    EXPECT_EQ(x.matched_stop_token, y.matched_stop_token);
+    EXPECT_EQ(x.message.content, y.message.content);
+    EXPECT_EQ(x.message.reasoning, y.message.reasoning);
+    EXPECT_EQ(x.completion_tokens, y.completion_tokens);
+    EXPECT_EQ(x.reasoning_tokens, y.reasoning_tokens);
+    const auto tokens = a.tokens();
+    const auto others = b.tokens();
+    for (size_t k = 0; k < tokens.size(); ++k) {
+      ASSERT_EQ(tokens[k].logprob, others[k].logprob);
+      ASSERT_EQ(tokens[k].top_logprobs.size(), others[k].top_logprobs.size());
+    }
+  }
+}
+
+TEST(EngineOverlapTest, DraftedStepsPlannedAheadGiveWhatPlainStepsOneByOneGive) {
+  int64_t rows = 0;
+  int64_t following = 0;
+  int64_t moved = 0;
+  for (uint32_t round = 0; round < 5; ++round) {
+    const Answers plain = answers(false, round * 100, 40);
+    for (const Drafting drafting : {Drafting{1, false}, Drafting{3, false}, Drafting{5, true}}) {
+      const Answers one_by_one = answers(false, round * 100, 40, drafting);
+      EXPECT_EQ(one_by_one.following, 0);
+      ASSERT_NO_FATAL_FAILURE(expect_same_answers(plain, one_by_one));
+      const Answers ahead = answers(true, round * 100, 40, drafting);
+      ASSERT_NO_FATAL_FAILURE(expect_same_answers(plain, ahead));
+      rows += ahead.rows;
+      following += ahead.following;
+      moved += ahead.moved;
+    }
+  }
+  EXPECT_GT(following, rows / 4) << "drafts do not keep rows from running ahead";
+  EXPECT_GT(moved, following / 4) << "and the places of those are found late";
 }
 
 TEST(EngineOverlapTest, GivesWhatStepsOneByOneGive) {
@@ -179,26 +252,7 @@ TEST(EngineOverlapTest, GivesWhatStepsOneByOneGive) {
     EXPECT_EQ(plain.following, 0);
     rows += ahead.rows;
     following += ahead.following;
-    for (size_t i = 0; i < plain.sinks.size(); ++i) {
-      const CollectingSink& a = *plain.sinks[i];
-      const CollectingSink& b = *ahead.sinks[i];
-      ASSERT_EQ(a.ids(), b.ids()) << "round " << round << " request " << i;
-      const FinishInfo x = a.finish();
-      const FinishInfo y = b.finish();
-      EXPECT_EQ(x.reason, y.reason);
-      EXPECT_EQ(x.matched_stop, y.matched_stop);
-      EXPECT_EQ(x.matched_stop_token, y.matched_stop_token);
-      EXPECT_EQ(x.message.content, y.message.content);
-      EXPECT_EQ(x.message.reasoning, y.message.reasoning);
-      EXPECT_EQ(x.completion_tokens, y.completion_tokens);
-      EXPECT_EQ(x.reasoning_tokens, y.reasoning_tokens);
-      const auto tokens = a.tokens();
-      const auto others = b.tokens();
-      for (size_t k = 0; k < tokens.size(); ++k) {
-        ASSERT_EQ(tokens[k].logprob, others[k].logprob);
-        ASSERT_EQ(tokens[k].top_logprobs.size(), others[k].top_logprobs.size());
-      }
-    }
+    ASSERT_NO_FATAL_FAILURE(expect_same_answers(plain, ahead)) << "round " << round;
   }
   EXPECT_GT(following, rows / 3) << "most rows of generated tokens run ahead";
 }
@@ -225,13 +279,13 @@ TEST(EngineOverlapTest, ARequestThatEndsAtItsLimitHasNoRowTooMany) {
   EXPECT_EQ(counts.following, 4);
 }
 
-TEST(EngineOverlapTest, AbortsAtAnyMomentLeaveNothingBehind) {
+void expect_aborts_leave_nothing(int32_t max_drafts) {
   HistoryExecutor::Counts counts;
   MetricRegistry metrics;
   EngineConfig config = EngineConfig::for_tokenizer(ScriptedBench::tokenizer());
   config.max_prefill_chunk = 5;
   Engine engine(config,
-                std::make_unique<HistoryExecutor>(counts),
+                std::make_unique<HistoryExecutor>(counts, max_drafts),
                 ScriptedBench::shared_tokenizer(),
                 metrics);
   engine.start();
@@ -255,6 +309,14 @@ TEST(EngineOverlapTest, AbortsAtAnyMomentLeaveNothingBehind) {
   EXPECT_EQ(stats.num_running, 0);
   EXPECT_EQ(stats.num_waiting, 0);
   EXPECT_EQ(stats.num_used_tokens, 0);
+}
+
+TEST(EngineOverlapTest, AbortsAtAnyMomentLeaveNothingBehind) {
+  expect_aborts_leave_nothing(0);
+}
+
+TEST(EngineOverlapTest, AbortsWithDraftsUnderWayLeaveNothingBehind) {
+  expect_aborts_leave_nothing(3);
 }
 
 }  // namespace

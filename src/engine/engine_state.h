@@ -2,6 +2,7 @@
 // What an Engine is made of: the mail that any thread may put in, and the loop of the engine's
 // thread that takes it out. Private to the engine (engine.cpp, engine_loop.cpp).
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -37,6 +38,8 @@ struct Engine::State {
   /// On the engine's thread: ends everything, for good.
   void fail(const std::string& message);
   void publish_and_deliver();
+  /// On the engine's thread: a step is waited for; 0: it came.
+  void note_late_step(std::chrono::nanoseconds waited);
   /// Has the engine's thread do `work` between two turns, and waits for that.
   Status on_engine_thread(std::function<Status(EngineCore&)> work);
   Status refusal(const std::string& id) const;  // with `mutex` held

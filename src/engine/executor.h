@@ -1,18 +1,23 @@
 #pragma once
 // What carries a BatchPlan out. The engine owns exactly one executor and calls submit and wait from
 // one thread of its own, the step worker's; capacity and info before that, page_observer's calls
-// come from the engine's thread while a step runs, for pages that no step uses. The model runner,
+// come from the engine's thread while a step runs, for pages that no step uses. Weights and memory
+// change on the engine's thread while no step is unfinished. The model runner,
 // the scripted executor of the API tests and the fake one of the scheduler tests implement it.
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "base/result.h"
 #include "base/strong_id.h"
+#include "cache/choice_arrays.h"
 #include "cache/sequence_cache.h"
 #include "engine/batch_plan.h"
+#include "engine/weight_update.h"
 
 namespace baleen::engine {
 
@@ -56,6 +61,18 @@ class Executor {
   virtual Ticket submit(const BatchPlan& plan, const MaskProvider& masks) = 0;
   /// Blocks until the step is done.
   virtual StepResult wait(Ticket ticket) = 0;
+
+  /// Experts of layers that choose them by token id; null: there is no such layer, or nothing is
+  /// recorded. Of the weights that are there now.
+  virtual std::shared_ptr<const cache::TokenRoutes> token_routes() const { return nullptr; }
+  /// Takes the weights of a checkpoint folder; brings released ones back. Sequences that go on keep
+  /// the state they have. On failure nothing has changed; throws only when the state is lost.
+  virtual Status update_weights(const std::string& folder);
+  /// Gives memory back; no step comes until it is resumed. What sequences stored is lost with
+  /// `cache`. Parts that are there.
+  virtual Status release_memory(MemoryParts parts);
+  /// Has it again; weights are those that were there last. On failure nothing has changed.
+  virtual Status resume_memory(MemoryParts parts);
 };
 
 }  // namespace baleen::engine

@@ -134,6 +134,7 @@ void Generation::keep_prompt_logprobs(std::vector<TokenLogprob>&& logprobs) {
 void Generation::take_token(RowResult& result, size_t index, OutputEvent& event) {
   GeneratedToken token;
   token.id = result.ids[index];
+  token.reasoning = stream_.in_reasoning();
   if (request_.want_logprobs) {
     token.logprob = result.logprobs[index];
     if (request_.top_logprobs > 0) {

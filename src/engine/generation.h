@@ -64,7 +64,10 @@ class Generation {
   /// Most drafts of a step that the request wants; -1: as many as the engine makes.
   int32_t draft_limit() const { return request_.max_drafts.value_or(-1); }
   /// Drafts of the next step that can stand: limits, and rules that change the draw, end a step.
-  int32_t most_drafts() const { return draws_tokens() ? accept_limit(num_generated_) - 1 : 0; }
+  /// `ahead` tokens before it are not known yet.
+  int32_t most_drafts(int32_t ahead = 0) const {
+    return draws_tokens() ? accept_limit(num_generated_ + ahead) - 1 : 0;
+  }
   /// Parameters of the next draw, `ahead` tokens behind the last known one; its mask apart. Assigns
   /// every field; keeps the row's capacity.
   void fill_sampling(SamplingRow& row, int32_t ahead = 0) const;

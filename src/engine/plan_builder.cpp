@@ -28,19 +28,19 @@ void PlanBuilder::begin(int64_t step) {
   plan_.copies.clear();
   plan_.captures.clear();
   masks_.clear();
-  while (!plan_.sampling.empty()) {
-    spare_.push_back(std::move(plan_.sampling.back()));
-    plan_.sampling.pop_back();
-  }
+  num_sampling_ = 0;
 }
 
 SamplingRow& PlanBuilder::add_sampling() {
-  if (spare_.empty()) {
-    return plan_.sampling.emplace_back();
+  if (num_sampling_ == plan_.sampling.size()) {
+    if (spare_.empty()) {
+      plan_.sampling.emplace_back();
+    } else {
+      plan_.sampling.push_back(std::move(spare_.back()));
+      spare_.pop_back();
+    }
   }
-  plan_.sampling.push_back(std::move(spare_.back()));
-  spare_.pop_back();
-  return plan_.sampling.back();
+  return plan_.sampling[num_sampling_++];
 }
 
 void PlanBuilder::add(const ScheduledRow& row, const Generation& generation, bool drafts) {
@@ -77,7 +77,7 @@ void PlanBuilder::add(const ScheduledRow& row, const Generation& generation, boo
   }
   out.choices_from = generation.choices_from();
   if (generation.draws_tokens() && row.draws()) {
-    out.sampling_index = static_cast<int32_t>(plan_.sampling.size());
+    out.sampling_index = static_cast<int32_t>(num_sampling_);
     SamplingRow& sampling = add_sampling();
     generation.fill_sampling(sampling, num_unknown);
     if (generation.wants_mask()) {
@@ -100,6 +100,10 @@ MaskProvider PlanBuilder::masks() const {
 }
 
 void PlanBuilder::add_cache_work(CacheWork& work) {
+  while (plan_.sampling.size() > num_sampling_) {
+    spare_.push_back(std::move(plan_.sampling.back()));
+    plan_.sampling.pop_back();
+  }
   std::swap(plan_.end_captures, work.end_captures);
   std::swap(plan_.pages, work.pages);
   std::swap(plan_.copies, work.copies);

@@ -24,7 +24,7 @@ class PlanBuilder {
   void begin(int64_t step);
   /// `drafts`: the draft layer runs for the sequence.
   void add(const ScheduledRow& row, const Generation& generation, bool drafts);
-  /// Takes the lists over.
+  /// Behind the last row: takes the lists over.
   void add_cache_work(CacheWork& work);
   const BatchPlan& plan() const { return plan_; }
   /// The masks of the plan, made with it; valid until the next begin().
@@ -36,6 +36,7 @@ class PlanBuilder {
   BatchPlan plan_;
   const size_t mask_words_;
   std::vector<uint32_t> masks_;     // of the rows that have one, mask_words_ each
+  size_t num_sampling_ = 0;         // of the step; sampling rows of the one before lie behind
   std::vector<SamplingRow> spare_;  // rows of earlier steps, for their capacity
 };
 

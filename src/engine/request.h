@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cache/choice_arrays.h"
 #include "cache/choice_records.h"
 #include "engine/batch_plan.h"
 #include "text/output_stream.h"
@@ -67,6 +68,7 @@ struct GeneratedToken {
   int32_t id = -1;
   float logprob = 0.0F;                    // valid where log-probs were asked for
   std::vector<TokenLogprob> top_logprobs;  // best first
+  bool reasoning = false;                  // of the reasoning, its end token included
 };
 
 /// What speculation did for a request.
@@ -90,7 +92,10 @@ struct FinishInfo {
   /// which the last generated token has not. Sizes: EngineStats::capacity.choices. What was not
   /// asked for is empty.
   std::optional<cache::ChoiceRecords> choices;
-  Status error;  // for kError and kAbort: why
+  /// With `choices`: of the layers that are not recorded because the token decides; null: none.
+  std::shared_ptr<const cache::TokenRoutes> token_routes;
+  std::shared_ptr<const std::string> weight_version;  // name of the weights at the end
+  Status error;                                       // for kError and kAbort: why
 };
 
 struct OutputEvent {

@@ -64,8 +64,9 @@ Status check_prompt(const GenerationRequest& request, const RequestLimits& limit
   const int64_t longest = limits.max_context - (request.max_new_tokens > 0 ? 1 : 0);
   if (length > longest) {
     return Status::invalid(
-        fmt::format("the prompt has {} tokens; the context is {} tokens, the answer included",
+        fmt::format("the prompt has {} tokens; {} {} tokens, the answer included",
                     length,
+                    limits.cache_is_less ? "the cache holds" : "the context is",
                     limits.max_context),
         "prompt",
         "context_length_exceeded");
@@ -100,6 +101,17 @@ Status check_stops(const GenerationRequest& request, const RequestLimits& limits
 }
 
 }  // namespace
+
+int64_t cached_tokens_at_most(const ExecutorCapacity& capacity) {
+  return capacity.cache
+             ? int64_t{capacity.cache->sizes.full_pages} * capacity.cache->geometry.page_tokens
+             : 0;
+}
+
+int64_t usable_context(const ExecutorCapacity& capacity) {
+  return capacity.cache ? std::min(capacity.max_context, cached_tokens_at_most(capacity))
+                        : capacity.max_context;
+}
 
 Status check_request(const GenerationRequest& request, const RequestLimits& limits) {
   if (request.id.empty()) {

@@ -77,10 +77,6 @@ void RequestQueue::erase(SequenceId id) {
   --num_waiting_;
 }
 
-void RequestQueue::charge(SequenceId id, int64_t num_tokens) {
-  known_.at(id).client->second.served += num_tokens;
-}
-
 void RequestQueue::forget(SequenceId id) {
   const auto found = known_.find(id);
   BALEEN_CHECK(found != known_.end() && found->second.waits == Waits::kNot,

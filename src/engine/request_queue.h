@@ -30,7 +30,15 @@ struct QueuePlace {
 };
 
 class RequestQueue {
+  struct Client {
+    int64_t served = 0;     // tokens
+    int32_t num_known = 0;  // sequences
+  };
+
  public:
+  /// Where a known sequence's tokens are charged; valid until it is forgotten.
+  using Account = Client*;
+
   /// A new sequence, behind the others of its client.
   void push(SequenceId id, QueuePlace place);
   /// One that waits again.
@@ -39,7 +47,10 @@ class RequestQueue {
   /// Takes a waiting sequence out; it stays known.
   void erase(SequenceId id);
   /// A known sequence ran so many tokens.
-  void charge(SequenceId id, int64_t num_tokens);
+  void charge(SequenceId id, int64_t num_tokens) { charge(account(id), num_tokens); }
+  /// The same for one that is charged often.
+  void charge(Account account, int64_t num_tokens) { account->served += num_tokens; }
+  Account account(SequenceId id) { return &known_.at(id).client->second; }
   /// Ends a sequence that does not wait.
   void forget(SequenceId id);
 
@@ -50,10 +61,6 @@ class RequestQueue {
   SequenceId oldest_new() const { return new_.empty() ? SequenceId() : *new_.begin(); }
 
  private:
-  struct Client {
-    int64_t served = 0;     // tokens
-    int32_t num_known = 0;  // sequences
-  };
   using ClientMap = std::map<std::string, Client>;
   enum class Waits : uint8_t { kNot, kNew, kPreempted };
   struct Entry {

@@ -33,7 +33,11 @@ void SchedulerConfig::validate() const {
 }
 
 Scheduler::Scheduler(SchedulerConfig config, const SequenceKeys& keys, cache::SequenceCache* cache)
-    : config_((config.validate(), config)), keys_(keys), cache_(cache), slots_(config.num_slots) {
+    : config_((config.validate(), config)),
+      keys_(keys),
+      cache_(cache),
+      slots_(config.num_slots),
+      by_slot_(static_cast<size_t>(config.num_slots), nullptr) {
   running_.reserve(static_cast<size_t>(config.num_slots));
 }
 
@@ -47,12 +51,28 @@ const Scheduler::Sequence& Scheduler::find(SequenceId id) const {
   return const_cast<Scheduler*>(this)->find(id);
 }
 
+/// The sequence of a row, null if it has ended since; its slot may be another's by now.
+Scheduler::Sequence* Scheduler::holder(const ScheduledRow& row) const {
+  Sequence* sequence = by_slot_[static_cast<size_t>(row.slot.value())];
+  return sequence != nullptr && sequence->id == row.sequence ? sequence : nullptr;
+}
+
+Scheduler::Sequence& Scheduler::at(const ScheduledRow& row) const {
+  Sequence* sequence = holder(row);
+  BALEEN_CHECK(sequence != nullptr,
+               "plan is out of date: sequence {} does not hold slot {}",
+               row.sequence.value(),
+               row.slot.value());
+  return *sequence;
+}
+
 void Scheduler::enqueue(SequenceId id, int32_t num_prompt_tokens, QueuePlace place) {
   BALEEN_CHECK(num_prompt_tokens > 0, "num_prompt_tokens={}", num_prompt_tokens);
-  const bool is_new =
-      sequences_.try_emplace(id, Sequence{.id = id, .num_prompt_tokens = num_prompt_tokens}).second;
+  const auto [sequence, is_new] =
+      sequences_.try_emplace(id, Sequence{.id = id, .num_prompt_tokens = num_prompt_tokens});
   BALEEN_CHECK(is_new, "sequence {} is already known", id.value());
   queue_.push(id, std::move(place));
+  sequence->second.account = queue_.account(id);
 }
 
 void Scheduler::plan(std::vector<ScheduledRow>& rows) const {
@@ -75,6 +95,7 @@ void Scheduler::plan(std::vector<ScheduledRow>& rows) const {
                       .slot = decoding->slot.slot(),
                       .kind = RowKind::kDecode,
                       .first_position = decoding->length - 1 + decoding->pending,
+                      .most_shift = decoding->most_shift(),
                       .num_tokens = 1,
                       .follows = decoding->pending > 0 ? decoding->last_row : -1});
       --budget;
@@ -130,12 +151,8 @@ cache::CacheTicket Scheduler::commit(std::vector<ScheduledRow>& rows) {
     if (row.begins) {
       take_copy(row.slot, &work_.copies);
     }
-    Sequence& sequence = find(row.sequence);
-    BALEEN_CHECK(sequence.state.slot() == row.slot,
-                 "plan is out of date: slot {} planned, {} held",
-                 row.slot.value(),
-                 sequence.state.slot().value());
-    queue_.charge(row.sequence, row.num_tokens);
+    Sequence& sequence = at(row);
+    queue_.charge(sequence.account, row.num_tokens);
     const int32_t end = row.first_position + row.num_tokens;
     if (cache_ != nullptr) {
       cache::SequenceLease& pages = *sequence.state.pages();
@@ -158,6 +175,7 @@ cache::CacheTicket Scheduler::commit(std::vector<ScheduledRow>& rows) {
       auto* decoding = sequence.state.get<Decoding>();
       ++decoding->pending;
       decoding->last_row = static_cast<int32_t>(i);
+      decoding->last_drafts = row.num_drafts;
     }
   }
   if (cache_ != nullptr) {
@@ -170,8 +188,11 @@ cache::CacheTicket Scheduler::commit(std::vector<ScheduledRow>& rows) {
 }
 
 void Scheduler::take_cache_work(CacheWork& work) {
-  work = {};
   std::swap(work, work_);
+  work_.end_captures.clear();
+  work_.pages.clear();
+  work_.copies.clear();
+  work_.captures.clear();
 }
 
 void Scheduler::finish_step(cache::CacheTicket step, const BatchPlan& plan) {
@@ -192,28 +213,52 @@ void Scheduler::finish_step(cache::CacheTicket step, const BatchPlan& plan) {
       captures_running_.begin() + static_cast<std::ptrdiff_t>(plan.end_captures.size()));
 }
 
-void Scheduler::settle(const ScheduledRow& row, int32_t num_final) {
+void Scheduler::move(ScheduledRow& row, int32_t by) {
+  row.first_position += by;
+  Sequence* sequence = holder(row);
+  if (cache_ != nullptr && sequence != nullptr) {
+    BALEEN_CHECK(by <= row.most_shift, "moved by {} of at most {}", by, row.most_shift);
+    cache_->extend(*sequence->state.pages(), row.first_position + row.num_tokens);
+  }
+  row.most_shift = 0;
+}
+
+void Scheduler::settle(const ScheduledRow& row, int32_t num_final, std::span<const int32_t> ids) {
   if (cache_ == nullptr) {
     return;
   }
-  cache::SequenceLease* pages = find(row.sequence).state.pages();
+  cache::SequenceLease* pages = at(row).state.pages();
   BALEEN_CHECK(pages != nullptr, "sequence {} holds no pages", row.sequence.value());
-  const std::span<const int32_t> ids = keys_.key(row.sequence).ids;
   const auto begin = static_cast<size_t>(row.first_position);
   const auto end = begin + static_cast<size_t>(num_final);
   cache_->commit(*pages, ids.subspan(begin, end - begin), end < ids.size() ? ids[end] : -1);
 }
 
-void Scheduler::accept(SequenceId id, int32_t num_tokens) {
-  Decoding* decoding = find(id).state.get<Decoding>();
+void Scheduler::take_tokens(Sequence& sequence, int32_t num_tokens) {
+  Decoding* decoding = sequence.state.get<Decoding>();
   BALEEN_CHECK(decoding != nullptr && num_tokens > 0,
                "sequence {} is {}, num_tokens={}",
-               id.value(),
-               find(id).state.name(),
+               sequence.id.value(),
+               sequence.state.name(),
                num_tokens);
-  BALEEN_CHECK(decoding->pending > 0, "sequence {} has no row in flight", id.value());
+  BALEEN_CHECK(decoding->pending > 0, "sequence {} has no row in flight", sequence.id.value());
   --decoding->pending;
   decoding->length += num_tokens;
+}
+
+void Scheduler::accept(const ScheduledRow& row, int32_t num_tokens) {
+  take_tokens(at(row), num_tokens);
+}
+
+void Scheduler::accept(SequenceId id, int32_t num_tokens) {
+  take_tokens(find(id), num_tokens);
+}
+
+/// The sequence does not run any more; the caller frees what it holds.
+void Scheduler::leave(Sequence& sequence) {
+  running_.erase(std::find(running_.begin(), running_.end(), &sequence));
+  by_slot_[static_cast<size_t>(sequence.state.slot().value())] = nullptr;
+  take_copy(sequence.state.slot(), nullptr);
 }
 
 void Scheduler::remove(SequenceId id, Ending ending) {
@@ -221,8 +266,7 @@ void Scheduler::remove(SequenceId id, Ending ending) {
   if (sequence.state.is<Waiting>()) {
     queue_.erase(id);
   } else {
-    running_.erase(std::find(running_.begin(), running_.end(), &sequence));
-    take_copy(sequence.state.slot(), nullptr);
+    leave(sequence);
     cache::SequenceLease& pages = *sequence.state.pages();
     if (pages.valid() && ending == Ending::kFinished) {
       if (auto job = cache_->finish(std::move(pages))) {
@@ -273,7 +317,14 @@ void Scheduler::check_invariants() const {
                  slot.value(),
                  sequence->id.value());
     held[static_cast<size_t>(slot.value())] = true;
+    BALEEN_CHECK(by_slot_[static_cast<size_t>(slot.value())] == sequence,
+                 "slot {} is not noted as sequence {}'s",
+                 slot.value(),
+                 sequence->id.value());
   }
+  BALEEN_CHECK(std::count(by_slot_.begin(), by_slot_.end(), nullptr) == slots_.num_free(),
+               "{} slots are free",
+               slots_.num_free());
   for (const auto& [id, sequence] : sequences_) {
     BALEEN_CHECK(sequence.state.is<Waiting>() ==
                      (std::find(running_.begin(), running_.end(), &sequence) == running_.end()),

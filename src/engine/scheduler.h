@@ -13,19 +13,22 @@
 // as long as nobody needs the room. So does one whose slot a much more important sequence needs.
 //
 // A step can be planned while the one before runs: a decoding sequence then gets a row for the
-// token after one that is not known yet. What ended in the meantime is found when that row's result
-// comes. Sequences are preempted only while nothing runs.
+// token after one that is not known yet. Where drafts are being verified that row may lie further
+// on: it gets pages for the furthest place. What ended in the meantime is found when that row's
+// result comes. Sequences are preempted only while nothing runs.
 //
 //   scheduler.prepare(in_flight);         // preempts and admits; each is whole or does not happen
 //   scheduler.plan(rows);                 // changes nothing
 //   ticket = scheduler.commit(rows);      // takes pages, advances prompts
 //   scheduler.finish_step(ticket, plan);  // the executor is done with it
-//   scheduler.settle(row);                // its tokens are final
-//   scheduler.accept(id, 1);              // a token came
+//   scheduler.move(later, 2);             // two drafts stood before a row of the next step
+//   scheduler.settle(row, 1, ids);        // its tokens are final
+//   scheduler.accept(row, 1);             // a token came
 //   scheduler.remove(id, how);            // in any state; its slot is free at once
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -48,30 +51,18 @@ struct SchedulerConfig {
   // -1: never.
   int32_t preemption_threshold = 10;
   int32_t max_preemptions = 4;  // of one sequence, while there is another to choose; >= 1
-  int32_t max_accepted = 1;     // most tokens that a row may give, >= 1
+  int32_t max_accepted = 1;     // most tokens that a row may give besides its drafts, >= 1
 
   /// Throws ConfigError naming the field.
   void validate() const;
-};
-
-/// What only the owner of the sequences knows of them.
-class SequenceKeys {
- public:
-  virtual ~SequenceKeys() = default;
-  /// All known token ids, and with whom the cache may share them.
-  virtual cache::SequenceKey key(SequenceId id) const = 0;
-  /// Whether a row can be planned for a sequence although between 1 and `most` tokens before it
-  /// are not known yet: false where the draw depends on them, or where they end it for certain.
-  virtual bool can_run_ahead(SequenceId id, int32_t most) const = 0;
-  /// Drafts worth making for a decoding sequence in a step of `num_rows` decoding rows.
-  virtual int32_t num_drafts(SequenceId id, int32_t num_rows) const = 0;
 };
 
 struct ScheduledRow {
   SequenceId sequence;
   RequestSlot slot;
   RowKind kind = RowKind::kDecode;
-  int32_t first_position = 0;
+  int32_t first_position = 0;     // with `follows`: if the row before gives one token
+  int32_t most_shift = 0;         // positions by which it may lie further on
   int32_t num_tokens = 0;         // drafts included
   int32_t num_drafts = 0;         // last tokens of a verify row
   int32_t draft_begin = 0;        // see BatchRow; filled by commit()
@@ -81,6 +72,22 @@ struct ScheduledRow {
   bool completes_prompt = false;  // last part of a prompt
 
   bool draws() const { return kind != RowKind::kPrefill || completes_prompt; }
+  /// Behind the last position that it may write.
+  int32_t end() const { return first_position + most_shift + num_tokens; }
+};
+
+/// What only the owner of the sequences knows of them.
+class SequenceKeys {
+ public:
+  virtual ~SequenceKeys() = default;
+  /// All known token ids, and with whom the cache may share them.
+  virtual cache::SequenceKey key(SequenceId id) const = 0;
+  /// Whether a row can be planned for the sequence in this slot although between 1 and `most`
+  /// tokens before it are not known yet: false where the draw depends on them, or where they end
+  /// it for certain.
+  virtual bool can_run_ahead(SequenceId id, RequestSlot slot, int32_t most) const = 0;
+  /// Drafts worth making in a decoding row, in a step of `num_rows` such rows.
+  virtual int32_t num_drafts(const ScheduledRow& row, int32_t num_rows) const = 0;
 };
 
 enum class Ending : uint8_t {
@@ -127,10 +134,13 @@ class Scheduler {
   void take_cache_work(CacheWork& work);
   /// The executor has done the step of this commit, whose plan held the cache's work. In order.
   void finish_step(cache::CacheTicket step, const BatchPlan& plan);
-  /// The first `num_final` tokens of a committed row are final, the others were refused drafts; its
-  /// sequence's key holds them, and the next if known.
-  void settle(const ScheduledRow& row, int32_t num_final);
+  /// The row that this committed one follows gave `by` tokens more than one: it lies further on.
+  void move(ScheduledRow& row, int32_t by);
+  /// The first `num_final` tokens of a committed row are final, the others were refused drafts.
+  /// `ids` are all known tokens of its sequence, the next one too where it is known.
+  void settle(const ScheduledRow& row, int32_t num_final, std::span<const int32_t> ids);
   /// A row of a decoding sequence gave `num_tokens` more tokens.
+  void accept(const ScheduledRow& row, int32_t num_tokens);
   void accept(SequenceId id, int32_t num_tokens);
   /// Forgets a sequence and frees its slot.
   void remove(SequenceId id, Ending ending = Ending::kAborted);
@@ -152,7 +162,8 @@ class Scheduler {
     int32_t num_prompt_tokens = 0;  // with those generated before a preemption
     int32_t num_holds = 0;          // steps that it has waited for a capture
     int32_t num_preemptions = 0;
-    bool ready = true;  // decoding: its next row can be planned now; set by prepare()
+    bool ready = true;                // decoding: its next row can be planned now; set by prepare()
+    RequestQueue::Account account{};  // of its client
     SequenceState state{};
   };
   /// Pages that a plan has not given away yet.
@@ -163,6 +174,9 @@ class Scheduler {
 
   Sequence& find(SequenceId id);
   const Sequence& find(SequenceId id) const;
+  Sequence* holder(const ScheduledRow& row) const;
+  Sequence& at(const ScheduledRow& row) const;
+  static void take_tokens(Sequence& sequence, int32_t num_tokens);
   Room room() const;
   int32_t pages_of_next(const Decoding& decoding) const;
   bool leaves_most_out();
@@ -173,12 +187,13 @@ class Scheduler {
                   int32_t& budget,
                   Room& left) const;
   bool reserve(ScheduledRow& row);
+  void leave(Sequence& sequence);
   void take_copy(RequestSlot slot, std::vector<cache::ResumeCopy>* target);
   bool runs_short() const;
   SequenceId victim() const;
   void preempt(SequenceId id);
   bool awaits_capture(SequenceId id);
-  bool admit(SequenceId id);
+  bool admit(SequenceId id, bool alone);
   void admit_waiting(bool in_flight, SequenceId& stuck);
   bool make_way(SequenceId id, bool in_flight);
   bool is_full() const;
@@ -190,6 +205,7 @@ class Scheduler {
   std::unordered_map<SequenceId, Sequence> sequences_;
   RequestQueue queue_;                             // who waits; knows the running ones too
   std::vector<Sequence*> running_;                 // of sequences_, in order of admission
+  std::vector<Sequence*> by_slot_;                 // the running ones; null: a free slot
   CacheWork work_;                                 // of the next step
   std::vector<cache::ResumeCopy> waiting_copies_;  // of sequences whose first row is to come
   int32_t prefill_limit_ = std::numeric_limits<int32_t>::max();

@@ -167,6 +167,31 @@ TEST(SchedulerCacheTest, ASequenceLargerThanTheCacheIsNamed) {
   EXPECT_EQ(life.num_stuck(), 1);
 }
 
+TEST(SchedulerCacheTest, ASequenceMayFillTheCacheToItsLastToken) {
+  // Twice: the second one also finds what the first left, in the pages that it needs itself.
+  for (const bool overlap : {false, true}) {
+    for (const int32_t drafts : {0, 3}) {
+      cache::WorkloadOptions options = cache::small_size(6, 6);
+      options.cache.verified_tokens = drafts + 1;
+      CacheLife life(
+          options, {.num_slots = 2, .max_step_tokens = 32, .max_prefill_chunk = 16}, overlap);
+      life.use_drafts(drafts);
+      for (const int64_t id : {1, 4}) {  // of those that draft
+        life.enqueue(SequenceId(id), cache::some_ids(90));
+        int turns = 0;
+        while (life.is_busy() && ++turns < 200) {
+          life.turn([](const std::vector<int32_t>& tokens) {
+            return tokens.size() == 6 * 16 ? -1 : static_cast<int32_t>(2000 + tokens.size());
+          });
+          ASSERT_FALSE(testing::Test::HasFatalFailure());
+        }
+      }
+      EXPECT_EQ(life.num_stuck(), 0) << overlap << drafts;
+      EXPECT_EQ(life.ended().size(), 2U);
+    }
+  }
+}
+
 TEST(SchedulerCacheTest, AStopFoundLateNeverWritesIntoAPageOfAnother) {
   // Each sequence stops while a row behind its end is in flight, and the pool is so small that the
   // next one needs its pages: they are not given away before that row has run.
@@ -261,6 +286,7 @@ struct LifeFigures {
   int64_t preempted = 0;
   int64_t ahead = 0;
   int64_t thrown_away = 0;
+  int64_t moved = 0;
 };
 
 void run_random_life(
@@ -318,6 +344,7 @@ void run_random_life(
   figures.ahead += life.num_ahead();
   figures.drafts += life.num_drafts();
   figures.thrown_away += life.num_thrown_away();
+  figures.moved += life.num_moved();
 }
 
 TEST(SchedulerCacheTest, RandomLivesReadWhatAColdRunWouldHave) {
@@ -340,6 +367,21 @@ TEST(SchedulerCacheTest, RandomLivesWithDraftsReadWhatAColdRunWouldHave) {
   EXPECT_GT(figures.cached, 20'000 / kTestShare);
   EXPECT_GT(figures.preempted, kTestShare == 1 ? 100 : -1);  // too rare for a share
   EXPECT_GT(figures.drafts, 20'000 / kTestShare);
+}
+
+TEST(SchedulerCacheTest, RandomOverlappedLivesWithDraftsReadWhatAColdRunWouldHave) {
+  LifeFigures figures;
+  for (uint32_t seed = 2000; seed < 2000 + 200 / kTestShare; ++seed) {
+    for (const int32_t most_drafts : {1, 3, 8}) {
+      ASSERT_NO_FATAL_FAILURE(run_random_life(seed, 100, /*overlap=*/true, figures, most_drafts));
+    }
+  }
+  EXPECT_GT(figures.cached, 20'000 / kTestShare);
+  EXPECT_GT(figures.preempted, kTestShare == 1 ? 50 : -1);  // too rare for a share
+  EXPECT_GT(figures.drafts, 20'000 / kTestShare);
+  EXPECT_GT(figures.ahead, 10'000 / kTestShare);
+  EXPECT_GT(figures.moved, 1'000 / kTestShare);
+  EXPECT_GT(figures.thrown_away, 500 / kTestShare);
 }
 
 TEST(SchedulerCacheTest, RandomOverlappedLivesReadWhatAColdRunWouldHave) {

@@ -12,8 +12,8 @@ int32_t Scheduler::fitting_drafts(const ScheduledRow& row, int32_t num_drafts, R
   if (cache_ == nullptr) {
     return num_drafts;
   }
-  const cache::SequenceLease& pages = find(row.sequence).state.get<Decoding>()->pages;
-  const int32_t plain_end = row.first_position + row.num_tokens;
+  const cache::SequenceLease& pages = at(row).state.get<Decoding>()->pages;
+  const int32_t plain_end = row.end();
   const int32_t plain = cache_->pages_needed(pages, plain_end);
   const int32_t more = cache_->pages_needed(pages, plain_end + num_drafts) - plain;
   if (more > std::max(0, std::min(left.full, left.swa))) {
@@ -35,7 +35,7 @@ void Scheduler::add_drafts(std::vector<ScheduledRow>& rows,
   // Each prompt under way keeps a token of the step.
   int32_t for_drafts = num_prefilling > 0 ? std::min(budget / 2, budget - num_prefilling) : budget;
   for (ScheduledRow& row : rows) {
-    const int32_t wanted = std::min(keys_.num_drafts(row.sequence, num_rows), for_drafts);
+    const int32_t wanted = std::min(keys_.num_drafts(row, num_rows), for_drafts);
     if (wanted <= 0) {
       continue;
     }
@@ -52,8 +52,8 @@ void Scheduler::add_drafts(std::vector<ScheduledRow>& rows,
 
 /// Pages for a row; its drafts are given up if they are what does not fit.
 bool Scheduler::reserve(ScheduledRow& row) {
-  cache::SequenceLease& pages = *find(row.sequence).state.pages();
-  if (cache_->reserve(pages, row.first_position + row.num_tokens)) {
+  cache::SequenceLease& pages = *at(row).state.pages();
+  if (cache_->reserve(pages, row.end())) {
     return true;
   }
   if (row.num_drafts == 0) {
@@ -62,7 +62,7 @@ bool Scheduler::reserve(ScheduledRow& row) {
   row.kind = RowKind::kDecode;
   row.num_tokens -= row.num_drafts;
   row.num_drafts = 0;
-  return cache_->reserve(pages, row.first_position + row.num_tokens);
+  return cache_->reserve(pages, row.end());
 }
 
 }  // namespace baleen::engine

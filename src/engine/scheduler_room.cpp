@@ -21,7 +21,8 @@ Scheduler::Room Scheduler::room() const {
 int32_t Scheduler::pages_of_next(const Decoding& decoding) const {
   return cache_ == nullptr
              ? 0
-             : cache_->pages_needed(decoding.pages, decoding.length + decoding.pending);
+             : cache_->pages_needed(decoding.pages,
+                                    decoding.length + decoding.pending + decoding.most_shift());
 }
 
 /// Notes which decoding sequences can have a row in the step that is planned now. True if most
@@ -31,8 +32,11 @@ bool Scheduler::leaves_most_out() {
   int32_t num_left_out = 0;
   for (Sequence* sequence : running_) {
     if (const auto* decoding = sequence->state.get<Decoding>()) {
-      sequence->ready = decoding->pending == 0 ||
-                        keys_.can_run_ahead(sequence->id, decoding->pending * config_.max_accepted);
+      sequence->ready =
+          decoding->pending == 0 ||
+          keys_.can_run_ahead(sequence->id,
+                              decoding->slot.slot(),
+                              decoding->pending * config_.max_accepted + decoding->most_shift());
       ++(sequence->ready ? num_ready : num_left_out);
     }
   }
@@ -94,8 +98,7 @@ SequenceId Scheduler::victim() const {
 
 void Scheduler::preempt(SequenceId id) {
   Sequence& sequence = find(id);
-  running_.erase(std::find(running_.begin(), running_.end(), &sequence));
-  take_copy(sequence.state.slot(), nullptr);
+  leave(sequence);
   if (const auto* decoding = sequence.state.get<Decoding>()) {
     BALEEN_CHECK(decoding->pending == 0, "sequence {} has a row in flight", id.value());
     sequence.num_prompt_tokens = decoding->length;
@@ -156,7 +159,8 @@ bool Scheduler::awaits_capture(SequenceId id) {
   return waits;
 }
 
-bool Scheduler::admit(SequenceId id) {
+/// `alone`: nothing else runs or is in flight.
+bool Scheduler::admit(SequenceId id, bool alone) {
   Sequence& sequence = find(id);
   SlotLease slot = slots_.lease();
   cache::SequenceLease pages;
@@ -166,7 +170,14 @@ bool Scheduler::admit(SequenceId id) {
     if (std::min(before.full, before.swa) <= num_running()) {
       return false;
     }
-    auto admission = cache_->admit(slot.slot(), keys_.key(id), config_.max_prefill_chunk);
+    cache::SequenceKey key = keys_.key(id);
+    auto admission = cache_->admit(slot.slot(), key, config_.max_prefill_chunk);
+    if (!admission && alone) {
+      // Continuing at a resume point takes its page and a copy of it at the same time. One that
+      // needs every page of the cache begins anew.
+      key.reuse_limit = 0;
+      admission = cache_->admit(slot.slot(), key, config_.max_prefill_chunk);
+    }
     if (!admission) {
       return false;
     }
@@ -176,6 +187,7 @@ bool Scheduler::admit(SequenceId id) {
     pages = std::move(admission->lease);
   }
   queue_.erase(id);
+  by_slot_[static_cast<size_t>(slot.slot().value())] = &sequence;
   sequence.state.to_prefilling(std::move(slot), std::move(pages));
   running_.push_back(&sequence);
   return true;
@@ -246,7 +258,7 @@ void Scheduler::admit_waiting(bool in_flight, SequenceId& stuck) {
       if (awaits_capture(id)) {
         return;
       }
-      if (admit(id)) {
+      if (admit(id, running_.empty() && !in_flight)) {
         continue;
       }
     }

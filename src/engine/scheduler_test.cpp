@@ -17,8 +17,8 @@ namespace {
 class NoKeys final : public SequenceKeys {
  public:
   cache::SequenceKey key(SequenceId) const override { return {}; }
-  bool can_run_ahead(SequenceId, int32_t) const override { return true; }
-  int32_t num_drafts(SequenceId, int32_t) const override { return 0; }
+  bool can_run_ahead(SequenceId, RequestSlot, int32_t) const override { return true; }
+  int32_t num_drafts(const ScheduledRow&, int32_t) const override { return 0; }
 };
 const NoKeys kNoKeys;
 
@@ -386,13 +386,20 @@ TEST(SchedulerTest, EqualsTheNaiveModelUnderRandomLife) {
 /// Wants the same number of drafts for every sequence.
 class WantedDrafts final : public SequenceKeys {
  public:
-  explicit WantedDrafts(int32_t wanted) : wanted_(wanted) {}
+  explicit WantedDrafts(int32_t wanted, bool ahead = false) : wanted_(wanted), ahead_(ahead) {}
   cache::SequenceKey key(SequenceId) const override { return {}; }
-  bool can_run_ahead(SequenceId, int32_t) const override { return false; }
-  int32_t num_drafts(SequenceId, int32_t) const override { return wanted_; }
+  bool can_run_ahead(SequenceId, RequestSlot, int32_t most) const override {
+    most_ = most;
+    return ahead_;
+  }
+  int32_t num_drafts(const ScheduledRow&, int32_t) const override { return wanted_; }
+  /// What the latest question of a row ahead was about.
+  int32_t most() const { return most_; }
 
  private:
   int32_t wanted_;
+  bool ahead_;
+  mutable int32_t most_ = 0;
 };
 
 TEST(SchedulerTest, DraftsTakeWhatDecodingAndHalfOfWhatPromptsLeave) {
@@ -428,6 +435,47 @@ TEST(SchedulerTest, DraftsTakeWhatDecodingAndHalfOfWhatPromptsLeave) {
   EXPECT_EQ(rows[1].first_position, 4);
   EXPECT_EQ(rows[2].kind, RowKind::kDecode);
   EXPECT_EQ(rows[3].num_tokens, 5);
+}
+
+TEST(SchedulerTest, ARowBehindDraftsMayLieFurtherOn) {
+  const WantedDrafts drafts(3, /*ahead=*/true);
+  Scheduler scheduler(
+      {.num_slots = 1, .max_step_tokens = 12, .max_prefill_chunk = 512}, drafts, nullptr);
+  scheduler.enqueue(SequenceId(0), 10);
+  const auto plan_step = [&](bool in_flight) {
+    std::vector<ScheduledRow> rows;
+    EXPECT_FALSE(scheduler.prepare(in_flight).valid());
+    scheduler.plan(rows);
+    scheduler.commit(rows);
+    EXPECT_EQ(rows.size(), 1U);
+    return rows.at(0);
+  };
+  const ScheduledRow prompt = plan_step(false);
+  ScheduledRow first = plan_step(true);
+  EXPECT_EQ(drafts.most(), 1) << "a prompt gives one token";
+  EXPECT_EQ(first.first_position, 10);
+  EXPECT_EQ(first.num_drafts, 3);
+  EXPECT_EQ(first.most_shift, 0);
+  EXPECT_EQ(first.end(), 14);
+  scheduler.accept(prompt, 1);
+  ScheduledRow second = plan_step(true);
+  EXPECT_EQ(drafts.most(), 4) << "a row with three drafts gives up to four";
+  EXPECT_EQ(second.follows, 0);
+  EXPECT_EQ(second.first_position, 11);
+  EXPECT_EQ(second.most_shift, 3);
+  EXPECT_EQ(second.end(), 18);
+  scheduler.move(second, 2);
+  EXPECT_EQ(second.first_position, 13);
+  EXPECT_EQ(second.end(), 17);
+  scheduler.accept(first, 3);
+  const ScheduledRow third = plan_step(true);
+  EXPECT_EQ(third.first_position, 14);
+  EXPECT_EQ(third.most_shift, 3);
+  scheduler.accept(second, 1);
+  scheduler.accept(third, 4);
+  const ScheduledRow fourth = plan_step(false);
+  EXPECT_EQ(fourth.first_position, 18) << "nothing in flight: it lies where it is planned";
+  EXPECT_EQ(fourth.most_shift, 0);
 }
 
 TEST(SchedulerTest, PromptsAloneDoNotOvertakeDecodingThatWaitsForItsTokens) {

@@ -64,6 +64,7 @@ ExecutorInfo ScriptedExecutor::info() const {
 
 Ticket ScriptedExecutor::submit(const BatchPlan& plan, const MaskProvider& masks) {
   BALEEN_CHECK(!in_flight_, "step {} is unfinished", result_.step);
+  BALEEN_CHECK(!released_.any(), "step {} without memory", plan.step);
   if (options_.step_delay.count() > 0) {
     std::this_thread::sleep_for(options_.step_delay);
   }
@@ -87,6 +88,30 @@ StepResult ScriptedExecutor::wait(Ticket ticket) {
   BALEEN_CHECK(in_flight_ && ticket == ticket_, "ticket {} is not in flight", ticket.value());
   in_flight_ = false;
   return std::move(result_);
+}
+
+Status ScriptedExecutor::update_weights(const std::string& folder) {
+  BALEEN_CHECK(!in_flight_, "weights change beside step {}", result_.step);
+  Status status =
+      options_.on_update ? options_.on_update(folder) : Executor::update_weights(folder);
+  if (status.ok()) {
+    released_.weights = false;
+  }
+  return status;
+}
+
+Status ScriptedExecutor::release_memory(MemoryParts parts) {
+  BALEEN_CHECK(!in_flight_, "memory is released beside step {}", result_.step);
+  BALEEN_CHECK(!(parts.cache && released_.cache) && !(parts.weights && released_.weights),
+               "released twice");
+  released_ = released_.with(parts);
+  return {};
+}
+
+Status ScriptedExecutor::resume_memory(MemoryParts parts) {
+  BALEEN_CHECK(!parts.without(released_).any(), "resumed what is there");
+  released_ = released_.without(parts);
+  return {};
 }
 
 RowResult ScriptedExecutor::run_row(const BatchRow& row,

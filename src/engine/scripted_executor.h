@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -76,6 +77,9 @@ class ScriptedExecutor final : public Executor {
     int32_t end_token_id = 1;
     std::chrono::microseconds step_delay{0};
     std::string model_name = "scripted";
+    /// Called with the folder of an update; empty: there are no weights to replace.
+    std::function<Status(const std::string& folder)> on_update = {};
+    std::shared_ptr<const cache::TokenRoutes> token_routes = nullptr;
   };
 
   /// Throws ConfigError when the options are out of range.
@@ -85,6 +89,13 @@ class ScriptedExecutor final : public Executor {
   ExecutorInfo info() const override;
   Ticket submit(const BatchPlan& plan, const MaskProvider& masks) override;
   StepResult wait(Ticket ticket) override;
+  std::shared_ptr<const cache::TokenRoutes> token_routes() const override {
+    return options_.token_routes;
+  }
+  Status update_weights(const std::string& folder) override;
+  /// There is nothing to release; a step in the meantime is a broken contract (checked).
+  Status release_memory(MemoryParts parts) override;
+  Status resume_memory(MemoryParts parts) override;
 
  private:
   struct Sequence {
@@ -117,6 +128,7 @@ class ScriptedExecutor final : public Executor {
   AcceptedTokens accepted_;
   Ticket ticket_{0};
   bool in_flight_ = false;
+  MemoryParts released_;
 };
 
 }  // namespace baleen::engine

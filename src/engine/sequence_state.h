@@ -39,7 +39,11 @@ struct Decoding {
   int32_t length = 0;   // tokens of the sequence; its last one has not run yet, except right after
                         // the prompt, when the first token is still to come
   int32_t pending = 0;  // rows in flight that draw
-  int32_t last_row = -1;  // the row of the latest committed step that has this sequence
+  int32_t last_row = -1;    // the row of the latest committed step that has this sequence
+  int32_t last_drafts = 0;  // of that row
+
+  /// Positions by which the next row may lie behind the place where one accepted token puts it.
+  int32_t most_shift() const { return pending > 0 ? last_drafts : 0; }
 };
 struct Finished {
   static constexpr const char* kName = "finished";

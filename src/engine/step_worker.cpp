@@ -29,14 +29,29 @@ void StepWorker::submit(const BatchPlan& plan, MaskProvider masks) {
   changed_.notify_all();
 }
 
-StepResult StepWorker::wait() {
+StepResult& StepWorker::wait() {
   std::unique_lock lock(mutex_);
   BALEEN_CHECK(num_in_flight() > 0, "no step is in flight");
   changed_.wait(lock, [&] { return num_done_ > num_taken_ || failure_ != nullptr; });
+  return take();
+}
+
+StepResult* StepWorker::wait_for(std::chrono::nanoseconds patience) {
+  std::unique_lock lock(mutex_);
+  BALEEN_CHECK(num_in_flight() > 0, "no step is in flight");
+  return changed_.wait_for(
+             lock, patience, [&] { return num_done_ > num_taken_ || failure_ != nullptr; })
+             ? &take()
+             : nullptr;
+}
+
+/// With the mutex held, when the oldest step is done or failed.
+StepResult& StepWorker::take() {
   if (num_done_ == num_taken_) {
     std::rethrow_exception(failure_);
   }
-  return std::move(results_[static_cast<size_t>(num_taken_++ % kDepth)]);
+  // Its place is written again by the step after the next, which is not submitted yet.
+  return results_[static_cast<size_t>(num_taken_++ % kDepth)];
 }
 
 void StepWorker::run() {

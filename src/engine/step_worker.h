@@ -5,10 +5,11 @@
 //
 //   StepWorker worker(executor);
 //   worker.submit(plan_a);  worker.submit(plan_b);    // at most one earlier step unfinished
-//   StepResult a = worker.wait();                     // of the oldest; throws what the executor
-//   threw
+//   StepResult& a = worker.wait();                    // of the oldest; throws what the executor
+//                                                     // threw
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -31,12 +32,16 @@ class StepWorker {
   /// `plan` stays as it is until its result was taken. `masks` is called on the worker's thread.
   void submit(const BatchPlan& plan, MaskProvider masks);
   /// Result of the oldest step, waited for. Throws what the executor threw, then and ever after.
-  StepResult wait();
+  /// Valid until the next submit(): what is left in it is freed where it was made.
+  StepResult& wait();
+  /// The same, null if the step takes longer.
+  StepResult* wait_for(std::chrono::nanoseconds patience);
   int32_t num_in_flight() const { return static_cast<int32_t>(num_submitted_ - num_taken_); }
 
  private:
   static constexpr int64_t kDepth = 2;
   void run();
+  StepResult& take();
 
   Executor& executor_;
   std::mutex mutex_;

@@ -25,8 +25,10 @@ uint64_t mixed(uint64_t value) {
 SyntheticExecutor::SyntheticExecutor(const Options& options) : options_(options) {
   const ExecutorCapacity& c = options_.capacity;
   if (c.num_slots < 1 || c.max_context < 1 || c.max_step_tokens < 1 || options_.first_id < 0 ||
-      options_.first_id >= c.vocab_size) {
-    throw ConfigError("a synthetic executor needs capacity and a first id in the vocabulary");
+      options_.first_id >= c.vocab_size || options_.draft_stands_percent < 0 ||
+      options_.draft_stands_percent > 100) {
+    throw ConfigError(
+        "a synthetic executor needs capacity, a first id in the vocabulary and a percentage");
   }
 }
 
@@ -48,6 +50,31 @@ int32_t SyntheticExecutor::drawn(const SamplingRow& sampling,
   return options_.first_id + static_cast<int32_t>(hash % num_ids);
 }
 
+bool SyntheticExecutor::draft_stands(const SamplingRow& sampling, int64_t position) const {
+  const uint64_t hash = mixed(mixed(sampling.seed + 1) ^ static_cast<uint64_t>(position));
+  return static_cast<int32_t>(hash % 100) < options_.draft_stands_percent;
+}
+
+/// Tokens of a row where it lies, behind the token `before`.
+void SyntheticExecutor::draw(const BatchRow& row,
+                             const SamplingRow& sampling,
+                             int32_t before,
+                             RowResult& result) {
+  int64_t position = int64_t{row.first_position.value()} + row.num_tokens - row.num_drafts;
+  result.num_drafted = std::min(row.num_drafts, accepted_.limit(row, sampling) - 1);
+  for (int32_t i = 0; i <= result.num_drafted; ++i, ++position) {
+    before = sampling.forced_id >= 0 ? sampling.forced_id : drawn(sampling, position, before);
+    result.ids.push_back(before);
+    if (sampling.want_logprobs) {
+      result.logprobs.push_back(kSyntheticLogprob);
+      result.top_logprobs.emplace_back();
+    }
+    if (!draft_stands(sampling, position)) {
+      return;
+    }
+  }
+}
+
 Ticket SyntheticExecutor::submit(const BatchPlan& plan, const MaskProvider&) {
   BALEEN_CHECK(!in_flight_, "step {} is unfinished", result_.step);
   const std::chrono::nanoseconds time =
@@ -58,7 +85,7 @@ Ticket SyntheticExecutor::submit(const BatchPlan& plan, const MaskProvider&) {
   result_.step = plan.step;
   result_.rows.assign(plan.rows.size(), {});
   for (size_t i = 0; i < plan.rows.size(); ++i) {
-    const BatchRow& row = plan.rows[i];
+    const BatchRow row = accepted_.placed(plan.rows[i]);
     RowResult& result = result_.rows[i];
     const auto first = static_cast<size_t>(row.ids_offset);
     if (row.input_logprobs_from >= 0) {
@@ -73,16 +100,8 @@ Ticket SyntheticExecutor::submit(const BatchPlan& plan, const MaskProvider&) {
       continue;
     }
     const SamplingRow& sampling = plan.sampling[static_cast<size_t>(row.sampling_index)];
-    const int32_t before =
-        accepted_.resolve(plan.ids[first + static_cast<size_t>(row.num_tokens) - 1]);
-    result.ids.push_back(
-        sampling.forced_id >= 0
-            ? sampling.forced_id
-            : drawn(sampling, int64_t{row.first_position.value()} + row.num_tokens, before));
-    if (sampling.want_logprobs) {
-      result.logprobs.push_back(kSyntheticLogprob);
-      result.top_logprobs.emplace_back();
-    }
+    const auto last = first + static_cast<size_t>(row.num_tokens - row.num_drafts) - 1;
+    draw(row, sampling, accepted_.resolve(plan.ids[last]), result);
   }
   accepted_.keep(result_);
   in_flight_ = true;

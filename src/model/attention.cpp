@@ -1,26 +1,28 @@
 #include "model/attention.h"
 
-#include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/ops/cat.h>
 
+#include "base/check.h"
 #include "model/choices.h"
 #include "model/compressor.h"
 #include "model/entry_attention.h"
+#include "model/group_rows.h"
 #include "model/indexer.h"
 #include "ops/attention.h"
 #include "ops/grouped_projection.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
+#include "ops/rounding.h"
 
 namespace baleen::model {
 namespace {
 
 struct Projections {
   at::Tensor latent;  // [N, Q], normalised
-  at::Tensor query;   // [N, nh, D], normalised and rotated
   at::Tensor kv;      // [N, D], as it is attended to
 };
 
@@ -46,44 +48,42 @@ Projections project(const at::Tensor& x,
   Projections out;
   out.latent = ops::rms_norm(
       ops::linear_prepared(input, params.wq_a.weight, numerics), params.q_norm, eps, numerics);
-  const at::Tensor heads =
-      ops::linear(out.latent, params.wq_b.weight, params.wq_b.format, numerics)
-          .view({step.num_rows(), config.num_attention_heads, config.head_dim});
-  out.query = rotate_flat(ops::query_head_norm(heads, eps, numerics), spec, false, step);
   const at::Tensor kv = ops::rms_norm(
       ops::linear_prepared(kv_input, params.wkv.weight, numerics), params.kv_norm, eps, numerics);
   out.kv = quantize_kv_row(rotate_flat(kv, spec, false, step), step);
   return out;
 }
 
-/// Raw rows that the group's queries see: their own, after the earlier ones that the state holds
-/// and, in a draft layer, does not hide.
-ops::AttentionRows raw_rows(const at::Tensor& kv,
-                            const SequenceGroup& group,
-                            const BlockPlace& place,
-                            const StepContext& step) {
-  ops::AttentionRows out;
-  out.window = step.config.sliding_window;
-  out.raw = step.rows_of(kv, group);
-  if (group.state == nullptr) {
-    return out;
+/// Queries [N, nh, D] of the heads whose weights there are, normalised and rotated.
+at::Tensor query_heads(const at::Tensor& latent,
+                       const AttentionParameters& params,
+                       const LayerSpec& spec,
+                       const StepContext& step) {
+  const at::Tensor heads =
+      ops::linear(latent, params.wq_b.weight, params.wq_b.format, step.numerics)
+          .view({step.num_rows(), params.attn_sink.size(0), step.config.head_dim});
+  return rotate_flat(
+      ops::query_head_norm(heads, step.config.rms_norm_eps, step.numerics), spec, false, step);
+}
+
+/// Output rows [N, H] from what the heads saw, [N_core, nh, D].
+at::Tensor project_output(const at::Tensor& context,
+                          const AttentionParameters& params,
+                          const LayerSpec& spec,
+                          const StepContext& step) {
+  const ops::Numerics& numerics = step.numerics;
+  const StepContext& core = step.core();
+  const at::Tensor latent =
+      ops::grouped_projection(rotate_flat(context, spec, true, core),
+                              params.wo_a.weight,
+                              params.wo_a.weight.size(0) / step.config.o_lora_rank,
+                              numerics);
+  if (step.parallel == nullptr) {
+    return ops::linear(latent, params.wo_b.weight, params.wo_b.format, numerics);
   }
-  RowStore& history = *place.state_of(*group.state).raw;
-  history.append(out.raw.squeeze(0));
-  int64_t first = std::max<int64_t>(0, group.first_position - (out.window - 1));
-  const HiddenDraftRows hidden =
-      place.is_mtp ? group.state->hidden_draft_rows() : HiddenDraftRows();
-  if (hidden.before > first) {
-    out.withheld = std::min(hidden.before, group.first_position) - first;
-    first += out.withheld;
-  }
-  out.raw = history.view(first, group.first_position + group.tokens).unsqueeze(0);
-  if (hidden.hole >= first && hidden.hole < group.first_position) {
-    out.hidden_row = hidden.hole - first;
-    out.raw = out.raw.clone();  // what lies there may be anything, even not finite
-    out.raw.select(1, out.hidden_row).zero_();
-  }
-  return out;
+  const at::Tensor partial = ops::linear_unrounded(
+      ops::linear_input(latent, params.wo_b.format, numerics), params.wo_b.weight, numerics);
+  return ops::store_activation(step.parallel->sum_of_core(partial), numerics);
 }
 
 }  // namespace
@@ -94,59 +94,101 @@ at::Tensor attention(const at::Tensor& x,
                      const BlockPlace& place,
                      const StepContext& step) {
   const Projections projections = project(x, params, spec, step);
+  const StepContext& core = step.core();
+  const at::Tensor core_latent =
+      step.parallel == nullptr ? projections.latent : step.parallel->core_rows(projections.latent);
+  const at::Tensor queries = query_heads(core_latent, params, spec, core);
   step.capture(place.prefix, "attn.input", x);
-  step.capture(place.prefix, "attn.q", projections.query);
+  step.capture(place.prefix, "attn.q", queries);
   step.capture(place.prefix, "attn.kv", projections.kv);
 
-  std::optional<CompressorRows> compressor_rows;
+  ProjectedRows projected;
+  projected.kv = projections.kv;
   if (params.compressor) {
-    compressor_rows = project_compressor(x, *params.compressor, step);
+    projected.compressor = project_compressor(x, *params.compressor, step);
   }
+  const std::size_t layer = place.layer(step.config);
+  const bool picks_given =
+      params.indexer && step.given != nullptr && !step.given->at(layer).picks.empty();
+  const bool scores_wanted = step.taps != nullptr && step.taps->index_scores;
   std::optional<IndexerRows> indexer_rows;
-  if (params.indexer) {
+  if (params.indexer && (!picks_given || scores_wanted)) {
     indexer_rows = project_indexer(x, projections.latent, *params.indexer, place, spec, step);
+    projected.index_keys = indexer_rows->keys;
   }
 
-  if (step.choices != nullptr && indexer_rows) {
+  BALEEN_CHECK(!picks_given || step.given->at(layer).picks.size() == step.groups.size(),
+               "{} groups of picks for {}",
+               step.given->at(layer).picks.size(),
+               step.groups.size());
+  if (step.taps != nullptr) {
+    LayerTaps& taps = place.taps_of(*step.taps, step.config);
+    taps.index_scores.assign(step.groups.size(), at::Tensor());
+    taps.entry_attention.assign(core.groups.size(), at::Tensor());
+  }
+  if (step.choices != nullptr && params.indexer) {
     step.choices->picks.emplace_back();
   }
-  std::vector<at::Tensor> contexts;
-  contexts.reserve(step.groups.size());
-  for (std::size_t g = 0; g < step.groups.size(); ++g) {
-    const SequenceGroup& group = step.groups[g];
-    ops::AttentionRows rows = raw_rows(projections.kv, group, place, step);
-    if (compressor_rows) {
-      CompressorState* state =
-          group.state == nullptr ? nullptr : &*place.state_of(*group.state).main;
-      rows.entries = compressed_entries(
-          *compressor_rows, *params.compressor, spec, EntryKind::kAttention, group, state, step);
-      rows.ratio = rows.entries.defined() ? spec.ratio : 0;
-    }
+  if (step.made != nullptr) {
+    step.made->at(layer).picks.clear();
+  }
+  // What the queries of group g of the step attend to, chosen or given, and noted where asked.
+  const auto picks_of = [&](std::size_t g, const at::Tensor& keys) {
+    at::Tensor picks;
     if (indexer_rows) {
-      rows.picks = pick_entries(*indexer_rows, *params.indexer, place, spec, g, step);
-      if (step.choices != nullptr) {
-        step.choices->picks.back().push_back(rows.picks);
-      }
+      picks = pick_entries(*indexer_rows, keys, place, spec, g, step);
     }
-    const at::Tensor query = step.rows_of(projections.query, group);
-    if (step.taps != nullptr && step.taps->entry_attention && rows.entries.defined()) {
-      place.taps_of(*step.taps, step.config).entry_attention =
-          entry_attention(query, rows, params.attn_sink, group.first_position);
+    if (picks_given) {
+      picks = step.given->at(layer).picks[g];
+    }
+    if (step.choices != nullptr) {
+      step.choices->picks.back().push_back(picks);
+    }
+    if (step.made != nullptr) {
+      step.made->at(layer).picks.push_back(picks);
+    }
+    return picks;
+  };
+
+  // Rows and picks of other ranks come for all groups at once; a rank alone takes group by group.
+  std::vector<GroupRows> exchanged;
+  std::vector<at::Tensor> core_picks(core.groups.size());
+  if (step.parallel != nullptr) {
+    exchanged = rows_over_ranks(projected, params, spec, step);
+    for (std::size_t g = 0; params.indexer && g < step.groups.size(); ++g) {
+      core_picks[g] = picks_of(g, exchanged[g].index_keys);
+    }
+    core_picks = step.parallel->core_picks(core_picks);
+  }
+  std::vector<at::Tensor> contexts;
+  contexts.reserve(core.groups.size());
+  for (std::size_t g = 0; g < core.groups.size(); ++g) {
+    const SequenceGroup& group = core.groups[g];
+    GroupRows rows = step.parallel == nullptr
+                         ? rows_of_group(projected, params, spec, place, group, step)
+                         : std::move(exchanged[g]);
+    ops::AttentionRows& seen = rows.attention;
+    if (params.indexer) {
+      seen.picks = step.parallel == nullptr ? picks_of(g, rows.index_keys) : core_picks[g];
+    }
+    const at::Tensor query = core.rows_of(queries, group);
+    if (step.taps != nullptr && step.taps->entry_attention && seen.entries.defined()) {
+      at::Tensor target = entry_attention(query, seen, params.attn_sink, group.first_position);
+      if (step.parallel != nullptr) {
+        const int64_t entries = target.size(-1);
+        target = step.parallel->sum_of_core(target.reshape({-1, entries}))
+                     .view({group.batch, -1, entries});
+      }
+      place.taps_of(*step.taps, step.config).entry_attention.at(g) = target;
     }
     const at::Tensor context =
-        ops::sparse_attention(query, rows, params.attn_sink, group.first_position, step.numerics);
-    step.capture(place.prefix, "attn.entries", g, rows.entries);
+        ops::sparse_attention(query, seen, params.attn_sink, group.first_position, step.numerics);
+    step.capture(place.prefix, "attn.entries", g, seen.entries);
     step.capture(place.prefix, "attn.context", g, context);
-    contexts.push_back(
-        context.reshape({group.num_rows(), step.config.num_attention_heads, step.config.head_dim}));
+    contexts.push_back(context.reshape({group.num_rows(), query.size(2), step.config.head_dim}));
   }
   const at::Tensor context = contexts.size() == 1 ? contexts[0] : at::cat(contexts, 0);
-  const at::Tensor latent = ops::grouped_projection(rotate_flat(context, spec, true, step),
-                                                    params.wo_a.weight,
-                                                    step.config.o_groups,
-                                                    step.numerics);
-  const at::Tensor output =
-      ops::linear(latent, params.wo_b.weight, params.wo_b.format, step.numerics);
+  const at::Tensor output = project_output(context, params, spec, step);
   step.capture(place.prefix, "attn.output", output);
   return output;
 }

@@ -16,6 +16,17 @@
 
 namespace baleen::model {
 
+/// Choices of one layer in the order of the step's groups. As input: what is taken instead of
+/// chosen.
+struct LayerChoices {
+  at::Tensor experts;             // i64 [N, k] distinct per row; undefined: by score or table
+  std::vector<at::Tensor> picks;  // per group, bool [B, T, E], undefined where every visible entry
+                                  // is picked; empty: by the indexer
+};
+
+/// Main layers, then MTP blocks.
+using ChoicesByLayer = std::vector<LayerChoices>;
+
 struct StepChoices {
   std::vector<SequenceGroup> groups;           // of the step
   std::vector<at::Tensor> experts;             // per routed layer, i64 [N, k], as chosen

@@ -1,6 +1,7 @@
 #include "model/compressor.h"
 
 #include <algorithm>
+#include <vector>
 
 #include <ATen/ops/cat.h>
 
@@ -56,6 +57,37 @@ at::Tensor quantize_kv_row(const at::Tensor& row, const StepContext& step) {
       -1);
 }
 
+CompressorRows with_position_bias(const CompressorRows& rows,
+                                  const CompressorParameters& params,
+                                  const StepContext& step) {
+  std::vector<at::Tensor> gates;
+  gates.reserve(step.groups.size());
+  for (const SequenceGroup& group : step.groups) {
+    gates.push_back(
+        ops::add_position_bias(step.rows_of(rows.gate, group), params.ape, group.first_position)
+            .flatten(0, 1));
+  }
+  return {.value = rows.value, .gate = gates.size() == 1 ? gates[0] : at::cat(gates, 0)};
+}
+
+at::Tensor entries_from(const CompressorRows& rows,
+                        int64_t first_position,
+                        int64_t first_entry,
+                        int64_t num_entries,
+                        const CompressorParameters& params,
+                        const LayerSpec& spec,
+                        EntryKind kind,
+                        const StepContext& step) {
+  const bool overlap = spec.kind == LayerKind::kC4;
+  const at::Tensor pooled =
+      ops::pool_groups(rows.value, rows.gate, first_position, spec.ratio, overlap, step.numerics);
+  // Group 0 needs no carry, so rows from position 0 form its entry whether or not it is wanted.
+  const int64_t first_pooled =
+      ops::pooled_range(first_position, rows.value.size(1), spec.ratio, overlap).first_entry;
+  const at::Tensor wanted = pooled.narrow(1, first_entry - first_pooled, num_entries);
+  return finish_entries(wanted, first_entry, params, spec, kind, step);
+}
+
 at::Tensor compressed_entries(const CompressorRows& rows,
                               const CompressorParameters& params,
                               const LayerSpec& spec,
@@ -90,17 +122,16 @@ at::Tensor compressed_entries(const CompressorRows& rows,
     const int64_t first_row = first_group * spec.ratio;
     const at::Tensor span = state->rows->view(first_row, num_entries * spec.ratio).unsqueeze(0);
     const int64_t channels = span.size(-1) / 2;
-    const at::Tensor pooled = ops::pool_groups(span.narrow(-1, 0, channels),
-                                               span.narrow(-1, channels, channels),
-                                               first_row,
-                                               spec.ratio,
-                                               overlap,
-                                               step.numerics);
-    // Group 0 needs no carry, so rows from position 0 form its entry once more.
-    const int64_t first_pooled =
-        ops::pooled_range(first_row, span.size(1), spec.ratio, overlap).first_entry;
-    const at::Tensor fresh = pooled.narrow(1, known - first_pooled, num_entries - known);
-    state->entries->append(finish_entries(fresh, known, params, spec, kind, step).squeeze(0));
+    const at::Tensor fresh = entries_from(
+        {.value = span.narrow(-1, 0, channels), .gate = span.narrow(-1, channels, channels)},
+        first_row,
+        known,
+        num_entries - known,
+        params,
+        spec,
+        kind,
+        step);
+    state->entries->append(fresh.squeeze(0));
   }
   return num_entries == 0 ? at::Tensor() : state->entries->view(0, num_entries).unsqueeze(0);
 }

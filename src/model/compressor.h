@@ -3,7 +3,7 @@
 // whole sequences at once or from where a sequence's state stands.
 //
 //   CompressorRows rows = project_compressor(x, params, step);
-//   at::Tensor entries = compressed_entries(rows, params, place_spec, group, state, finish, step);
+//   at::Tensor entries = compressed_entries(rows, params, spec, kind, group, state, step);
 
 #include <cstdint>
 
@@ -39,6 +39,22 @@ at::Tensor compressed_entries(const CompressorRows& rows,
                               const SequenceGroup& group,
                               CompressorState* state,
                               const StepContext& step);
+
+/// The same rows [N, c·d] with the position bias in the gate, for pooling on other ranks.
+CompressorRows with_position_bias(const CompressorRows& rows,
+                                  const CompressorParameters& params,
+                                  const StepContext& step);
+
+/// Entries first_entry ... of [B, e, d], pooled from value and biased gate [B, R, c·d] of positions
+/// first_position ... of which the last of them closes with the last row.
+at::Tensor entries_from(const CompressorRows& rows,
+                        int64_t first_position,
+                        int64_t first_entry,
+                        int64_t num_entries,
+                        const CompressorParameters& params,
+                        const LayerSpec& spec,
+                        EntryKind kind,
+                        const StepContext& step);
 
 /// S8 on all but the last `rotary_dim` elements, where the numerics ask for it.
 at::Tensor quantize_kv_row(const at::Tensor& row, const StepContext& step);

@@ -39,14 +39,17 @@ StepContext::StepContext(const ModelConfig& model_config,
                          const ops::Numerics& model_numerics,
                          const RopeTables& rope_tables,
                          at::Tensor token_ids,
-                         std::vector<SequenceGroup> sequence_groups)
+                         std::vector<SequenceGroup> sequence_groups,
+                         const ParallelStep* parallel_step)
     : config(model_config),
       numerics(model_numerics),
       tables(rope_tables),
       ids(std::move(token_ids)),
-      groups(std::move(sequence_groups)) {
+      groups(std::move(sequence_groups)),
+      parallel(parallel_step) {
   for (SequenceGroup& group : groups) {
-    BALEEN_CHECK(group.state == nullptr ? group.first_position == 0 : group.batch == 1,
+    BALEEN_CHECK(group.state == nullptr ? group.first_position == 0 || parallel != nullptr
+                                        : group.batch == 1 && parallel == nullptr,
                  "batch={} first_position={}",
                  group.batch,
                  group.first_position);

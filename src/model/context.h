@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/model_config.h"
+#include "model/parallel_step.h"
 #include "model/sequence_state.h"
 #include "model/taps.h"
 #include "model/trace.h"
@@ -22,6 +23,7 @@
 namespace baleen::model {
 
 struct StepChoices;
+struct LayerChoices;
 
 /// Rotation tables of a model: plain for window layers and MTP, compressed (YaRN) for the others.
 struct RopeTables {
@@ -41,7 +43,8 @@ RopeTables make_rope_tables(const ModelConfig& config,
                             const ops::Numerics& numerics);
 
 /// `batch` sequences of `tokens` tokens each, all beginning at the same position. With a state
-/// there is one sequence, whose earlier tokens the state holds; without there are none.
+/// there is one sequence, whose earlier tokens the state holds; without there are none, or other
+/// ranks hold them.
 struct SequenceGroup {
   int64_t batch = 1;
   int64_t tokens = 0;
@@ -54,14 +57,19 @@ struct SequenceGroup {
 
 class StepContext {
  public:
-  /// ids: i64 [N], the tokens of the groups one after another.
+  /// ids: i64 [N], the tokens of the groups one after another. `parallel_step`: null on one rank;
+  /// else it outlives the context, and groups without a state may begin behind position 0.
   StepContext(const ModelConfig& model_config,
               const ops::Numerics& model_numerics,
               const RopeTables& rope_tables,
               at::Tensor token_ids,
-              std::vector<SequenceGroup> sequence_groups);
+              std::vector<SequenceGroup> sequence_groups,
+              const ParallelStep* parallel_step = nullptr);
 
   int64_t num_rows() const { return num_rows_; }
+
+  /// The step on whose rows this rank's heads work; itself on one rank.
+  const StepContext& core() const { return parallel == nullptr ? *this : parallel->core(); }
 
   /// Flat [N, ...] as [b, t, ...] for ops::rotate, and the table rows that go with it.
   at::Tensor for_rotation(const at::Tensor& flat) const;
@@ -88,9 +96,14 @@ class StepContext {
   const RopeTables& tables;
   at::Tensor ids;
   std::vector<SequenceGroup> groups;
+  const ParallelStep* parallel = nullptr;
   Trace* trace = nullptr;
   Taps* taps = nullptr;
   StepChoices* choices = nullptr;  // of main layers; null: not recorded
+  // By layer, main layers then MTP blocks; null: choices are made, and not kept. In training the
+  // first pass over a block keeps its choices, so that the second one cannot choose otherwise.
+  const std::vector<LayerChoices>* given = nullptr;
+  std::vector<LayerChoices>* made = nullptr;
 
  private:
   int64_t num_rows_ = 0;
@@ -108,8 +121,12 @@ struct BlockPlace {
   LayerState& state_of(SequenceState& state) const {
     return is_mtp ? state.mtp_layer(index) : state.layer(index);
   }
+  /// Among main layers and MTP blocks, in this order.
+  std::size_t layer(const ModelConfig& config) const {
+    return index + (is_mtp ? static_cast<std::size_t>(config.num_hidden_layers) : 0);
+  }
   LayerTaps& taps_of(Taps& taps, const ModelConfig& config) const {
-    return taps.layers[index + (is_mtp ? static_cast<std::size_t>(config.num_hidden_layers) : 0)];
+    return taps.layers[layer(config)];
   }
 };
 

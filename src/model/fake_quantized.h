@@ -13,5 +13,9 @@ namespace baleen::model {
 /// FP8 and FP4 matrices by their format; wo_a to bf16 after its format's rounding; other matrices,
 /// embedding and head to bf16; everything else is shared with `masters` as it is.
 ModelParameters fake_quantized(const ModelParameters& masters);
+/// The same for one tensor; `format` counts for matrices only.
+at::Tensor fake_quantized(const ParameterInfo& info,
+                          const at::Tensor& master,
+                          ops::LinearFormat format);
 
 }  // namespace baleen::model

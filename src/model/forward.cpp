@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/sort.h>
 #include <c10/core/InferenceMode.h>
 
 #include "base/check.h"
@@ -168,6 +170,7 @@ Sequence Sequence::clone() const {
 
 struct Model::Impl {
   ModelParameters params;
+  at::TensorOptions tensor_options;  // dtype and device of sequences and weights
   ForwardConfig config;
   ops::Numerics numerics;
   std::string numerics_name;
@@ -245,6 +248,7 @@ Model::Model(ModelParameters params, const ForwardConfig& forward_config)
   impl_->choice_layout = cache::choice_layout(config);
   impl_->params = std::move(params);
   convert_parameters(impl_->params, impl_->params.embed.scalar_type(), device);
+  impl_->tensor_options = impl_->params.embed.options();
   impl_->weight_bytes = parameter_bytes(impl_->params);
   impl_->make_tables(1);
 }
@@ -262,6 +266,35 @@ Model Model::load(const std::filesystem::path& folder, const ForwardConfig& forw
                forward_config);
 }
 
+void Model::release_weights() {
+  ModelParameters none;
+  none.config = impl_->params.config;
+  impl_->params = std::move(none);
+}
+
+bool Model::has_weights() const {
+  return impl_->params.embed.defined();
+}
+
+cache::TokenRoutes Model::token_routes() const {
+  const c10::InferenceMode inference;
+  cache::TokenRoutes out;
+  out.vocab_size = impl_->params.config.vocab_size;
+  out.experts_per_token = impl_->choice_layout.experts_per_token;
+  for (size_t layer = 0; layer < impl_->params.blocks.size(); ++layer) {
+    const BlockParameters& block = impl_->params.blocks[layer];
+    if (!block.spec.hash_routed) {
+      continue;
+    }
+    out.layers.push_back(static_cast<int32_t>(layer));
+    const at::Tensor sorted =
+        std::get<0>(at::sort(block.moe.tid2eid, -1)).to(at::kCPU, at::kInt).contiguous();
+    const auto* ids = sorted.const_data_ptr<int32_t>();
+    out.experts.insert(out.experts.end(), ids, ids + sorted.numel());
+  }
+  return out;
+}
+
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
@@ -269,26 +302,26 @@ Model::~Model() = default;
 Sequence Model::new_sequence() const {
   const c10::InferenceMode inference;
   return Sequence(std::make_unique<Sequence::State>(Sequence::State{
-      SequenceState(impl_->params.config, impl_->state_options(), impl_->params.embed.options())}));
+      SequenceState(impl_->params.config, impl_->state_options(), impl_->tensor_options)}));
 }
 
 cache::CacheFormats Model::cache_formats() const {
-  return model::cache_formats(impl_->numerics, impl_->params.embed.scalar_type());
+  return model::cache_formats(impl_->numerics, impl_->tensor_options.dtype().toScalarType());
 }
 
 cache::PoolMemory Model::make_pools(const cache::CacheSizes& sizes, bool paint) const {
   return model::make_pools(impl_->params.config,
                            impl_->numerics,
-                           impl_->params.embed.scalar_type(),
+                           impl_->tensor_options.dtype().toScalarType(),
                            sizes,
                            paint,
-                           impl_->params.embed.device());
+                           impl_->tensor_options.device());
 }
 
 Sequence Model::new_sequence(cache::PoolMemory& pools, const cache::SequencePages& pages) const {
   const c10::InferenceMode inference;
   return Sequence(std::make_unique<Sequence::State>(Sequence::State{SequenceState(
-      impl_->params.config, impl_->state_options(), impl_->params.embed.options(), pools, pages)}));
+      impl_->params.config, impl_->state_options(), impl_->tensor_options, pools, pages)}));
 }
 
 void Model::forward(std::span<const RowInput> rows, ForwardOutput& output) {
@@ -404,8 +437,8 @@ int64_t Model::weight_bytes() const {
 }
 
 double Model::state_bytes_per_token() const {
-  return model::state_bytes_per_token(impl_->params.config,
-                                      static_cast<int64_t>(impl_->params.embed.element_size()));
+  return model::state_bytes_per_token(
+      impl_->params.config, static_cast<int64_t>(impl_->tensor_options.dtype().itemsize()));
 }
 
 int64_t Model::fixed_state_bytes() const {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/model_config.h"
+#include "cache/choice_arrays.h"
 #include "cache/choice_layout.h"
 #include "cache/pool_memory.h"
 #include "cache/sequence_pages.h"
@@ -167,6 +168,14 @@ class Model {
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();
+
+  /// Gives the weights' memory back. From then on the model knows its configuration and can make
+  /// pools and sequences, but runs nothing; another one is assigned to it to go on.
+  void release_weights();
+  bool has_weights() const;
+
+  /// Experts of the main layers that choose them by token id.
+  cache::TokenRoutes token_routes() const;
 
   /// A sequence with memory of its own.
   Sequence new_sequence() const;

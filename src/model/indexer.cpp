@@ -18,11 +18,11 @@ bool scores_needed(const SequenceGroup& group, const LayerSpec& spec, const Step
          (step.taps != nullptr && step.taps->index_scores);
 }
 
-bool gradients_wanted(const StepContext& step) {
+}  // namespace
+
+bool index_gradients_wanted(const StepContext& step) {
   return at::GradMode::is_enabled() && step.taps != nullptr && step.taps->index_scores;
 }
-
-}  // namespace
 
 IndexerRows project_indexer(const at::Tensor& x,
                             const at::Tensor& latent,
@@ -30,12 +30,13 @@ IndexerRows project_indexer(const at::Tensor& x,
                             const BlockPlace& place,
                             const LayerSpec& spec,
                             const StepContext& step) {
-  const at::AutoGradMode mode(gradients_wanted(step));
+  const at::AutoGradMode mode(index_gradients_wanted(step));
   const at::Tensor input = x.detach();
   IndexerRows rows;
   rows.keys = project_compressor(input, params.compressor, step);
+  const StepContext& core = step.core();
   const bool needed =
-      std::any_of(step.groups.begin(), step.groups.end(), [&](const SequenceGroup& group) {
+      std::any_of(core.groups.begin(), core.groups.end(), [&](const SequenceGroup& group) {
         return scores_needed(group, spec, step);
       });
   if (!needed) {
@@ -57,23 +58,21 @@ IndexerRows project_indexer(const at::Tensor& x,
 }
 
 at::Tensor pick_entries(const IndexerRows& rows,
-                        const IndexerParameters& params,
+                        const at::Tensor& keys,
                         const BlockPlace& place,
                         const LayerSpec& spec,
                         std::size_t group_index,
                         const StepContext& step) {
   const SequenceGroup& group = step.groups[group_index];
-  const at::AutoGradMode mode(gradients_wanted(step));
-  CompressorState* state = group.state == nullptr ? nullptr : &*place.state_of(*group.state).index;
-  const at::Tensor keys = compressed_entries(
-      rows.keys, params.compressor, spec, EntryKind::kIndexKey, group, state, step);
-  if (!keys.defined() || !scores_needed(group, spec, step)) {
+  const at::AutoGradMode mode(index_gradients_wanted(step));
+  // By the core's group: its tokens get one mask, whoever picks for them.
+  if (!keys.defined() || !scores_needed(step.core().groups[group_index], spec, step)) {
     return {};
   }
   const at::Tensor scores = ops::indexer_scores(
       step.rows_of(rows.query, group), keys, step.rows_of(rows.head_weights, group), step.numerics);
   if (step.taps != nullptr && step.taps->index_scores) {
-    place.taps_of(*step.taps, step.config).index_scores = scores;
+    place.taps_of(*step.taps, step.config).index_scores.at(group_index) = scores;
   }
   const at::Tensor picks = ops::indexer_pick_mask(
       scores.detach(), group.first_position, spec.ratio, step.config.index_topk);

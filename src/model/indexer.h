@@ -2,7 +2,7 @@
 // The indexer of a kC4 layer: which compressed entries each query attends to.
 //
 //   IndexerRows rows = project_indexer(x, latent, params, place, step);
-//   at::Tensor picks = pick_entries(rows, params, place, spec, group_index, step);
+//   at::Tensor picks = pick_entries(rows, keys, place, spec, group_index, step);
 
 #include <cstddef>
 
@@ -29,13 +29,16 @@ IndexerRows project_indexer(const at::Tensor& x,
                             const LayerSpec& spec,
                             const StepContext& step);
 
-/// Adds the step's index keys to the state, if any, and picks: bool [B, T, E], or undefined when
-/// every visible entry is taken.
+/// keys [B, E, dI] of the group's sequences, undefined when they have no entries. Picks: bool
+/// [B, T, E], or undefined when every visible entry is taken.
 at::Tensor pick_entries(const IndexerRows& rows,
-                        const IndexerParameters& params,
+                        const at::Tensor& keys,
                         const BlockPlace& place,
                         const LayerSpec& spec,
                         std::size_t group_index,
                         const StepContext& step);
+
+/// Whether index keys and scores of the layer leave a trace for backward.
+bool index_gradients_wanted(const StepContext& step);
 
 }  // namespace baleen::model

@@ -1,5 +1,6 @@
 #include "model/initialize.h"
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,29 @@ at::Tensor normal_tensor(const std::vector<int64_t>& shape,
   return value.normal_(mean, deviation, generator);
 }
 
+double deviation_by_inputs(const ParameterInfo& info, const std::vector<int64_t>& shape) {
+  const double unit = 1.0 / std::sqrt(static_cast<double>(shape.back()));
+  switch (info.role) {
+    case ParameterRole::kEmbedding:
+      return 1.0;
+    case ParameterRole::kOutputHead:
+      return 0.5 * unit;
+    case ParameterRole::kHyperFn:
+      return 0.02;
+    default:
+      return info.role == ParameterRole::kExpertMatrix && info.name.ends_with(".w2.weight")
+                 ? 0.5 * unit
+                 : unit;
+  }
+}
+
+/// Adds to the rows of a mixing bias that stand for the residual mixing; those of a head have none.
+void add_comb_diagonal(at::Tensor& base, int64_t streams, double value) {
+  if (base.size(0) == (2 + streams) * streams) {
+    base.narrow(0, 2 * streams, streams * streams).view({streams, streams}).diagonal().add_(value);
+  }
+}
+
 }  // namespace
 
 ModelParameters make_fresh_parameters(const ModelConfig& config,
@@ -55,13 +79,20 @@ ModelParameters make_fresh_parameters(const ModelConfig& config,
             return normal_tensor(shape, 1.0, fresh.vector_noise, generator);
           case ParameterRole::kHyperScale:
             return normal_tensor(shape, fresh.hyper_scale, fresh.vector_noise, generator);
-          case ParameterRole::kHyperBase:
+          case ParameterRole::kHyperBase: {
+            at::Tensor base = normal_tensor(shape, 0.0, fresh.vector_noise, generator);
+            add_comb_diagonal(base, config.hc_mult, fresh.comb_diagonal);
+            return base;
+          }
           case ParameterRole::kSink:
           case ParameterRole::kApe:
           case ParameterRole::kRouterBias:
             return normal_tensor(shape, 0.0, fresh.vector_noise, generator);
           default:
-            return normal_tensor(shape, 0.0, matrix_std, generator);
+            return normal_tensor(shape,
+                                 0.0,
+                                 fresh.by_inputs ? deviation_by_inputs(info, shape) : matrix_std,
+                                 generator);
         }
       });
   return params;

@@ -18,6 +18,10 @@ struct FreshOptions {
   double matrix_std = 0.0;    // 0: config.initializer_range
   double hyper_scale = 1.0;   // of the hyper-connections' dynamic part
   double vector_noise = 0.0;  // standard deviation added to norms, biases, sinks, position biases
+  /// By inputs instead of matrix_std: embedding 1, head 0.5 / sqrt(H), experts' w2 0.5 / sqrt(I),
+  /// mixing 0.02, every other matrix 1 / sqrt(inputs): activations of unit size from the start.
+  bool by_inputs = false;
+  double comb_diagonal = 0.0;  // static part of the residual mixing: this times the identity
 };
 
 /// The hash table lists distinct experts per token.

@@ -17,9 +17,16 @@ at::Tensor mixture_of_experts(const at::Tensor& x,
   const ModelConfig& config = step.config;
   const ops::Numerics& numerics = step.numerics;
   const at::Tensor scores = ops::router_scores(x, params.gate_weight, numerics);
+  const at::Tensor given =
+      step.given == nullptr ? at::Tensor() : step.given->at(place.layer(config)).experts;
   const at::Tensor experts =
-      spec.hash_routed ? ops::route_by_table(params.tid2eid, step.ids)
-                       : ops::route_by_score(scores, params.gate_bias, config.num_experts_per_tok);
+      given.defined() ? given
+      : spec.hash_routed
+          ? ops::route_by_table(params.tid2eid, step.ids)
+          : ops::route_by_score(scores, params.gate_bias, config.num_experts_per_tok);
+  if (step.made != nullptr) {
+    step.made->at(place.layer(config)).experts = experts;
+  }
   const at::Tensor weights =
       ops::route_weights(scores, experts, config.routed_scaling_factor, numerics);
   step.capture(place.prefix, "ffn.input", x);
@@ -36,14 +43,14 @@ at::Tensor mixture_of_experts(const at::Tensor& x,
     step.choices->experts.push_back(experts);
   }
 
+  const ops::ExpertWeights matrices{
+      .w1 = params.w1.weight, .w3 = params.w3.weight, .w2 = params.w2.weight};
   const at::Tensor routed =
-      ops::routed_experts(x,
-                          experts,
-                          weights,
-                          {.w1 = params.w1.weight, .w3 = params.w3.weight, .w2 = params.w2.weight},
-                          params.w1.format,
-                          config.swiglu_limit,
-                          numerics);
+      step.parallel == nullptr
+          ? ops::routed_experts(
+                x, experts, weights, matrices, params.w1.format, config.swiglu_limit, numerics)
+          : step.parallel->routed_experts(
+                x, experts, weights, matrices, params.w1.format, config.swiglu_limit, numerics);
   const std::optional<double> shared_limit =
       numerics.shared_expert_clamp ? std::optional<double>(config.swiglu_limit) : std::nullopt;
   const at::Tensor shared = ops::swiglu_expert(x,

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "model/block.h"
-#include "ops/embedding.h"
+#include "model/stages.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
 #include "ops/rounding.h"
@@ -17,7 +17,7 @@ at::Tensor run_mtp_block(const at::Tensor& main_streams,
   const MtpParameters& mtp = params.mtp[block];
   const ops::Numerics& numerics = step.numerics;
   const double eps = step.config.rms_norm_eps;
-  const at::Tensor embedded = ops::embed(params.embed, step.ids);
+  const at::Tensor embedded = embedded_ids(params.embed, step);
   const at::Tensor from_token = ops::linear(ops::rms_norm(embedded, mtp.enorm, eps, numerics),
                                             mtp.e_proj.weight,
                                             mtp.e_proj.format,

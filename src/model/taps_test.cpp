@@ -36,10 +36,10 @@ TEST_F(TapsTest, IndexScoresTrainTheIndexerAndNothingElse) {
   Taps taps{.routing = false, .index_scores = true, .entry_attention = false, .layers = {}};
   Trace trace;
   run(&taps, &trace);
-  const at::Tensor scores = taps.layers[1].index_scores;
+  const at::Tensor scores = taps.layers[1].index_scores.at(0);
   ASSERT_TRUE(scores.defined());
   EXPECT_TRUE(at::equal(scores.detach(), trace.at("layers.1.attn.index_scores")));
-  EXPECT_FALSE(taps.layers[0].index_scores.defined());
+  EXPECT_FALSE(taps.layers[0].index_scores.at(0).defined());
   scores.square().sum().backward();
   for_each_parameter(params_, [](const ParameterInfo& info, at::Tensor& value) {
     const bool own = info.name.starts_with("layers.1.attn.indexer.");
@@ -51,14 +51,14 @@ TEST_F(TapsTest, IndexScoresTrainTheIndexerAndNothingElse) {
 TEST_F(TapsTest, EntryAttentionIsTheSoftmaxShareOfEachEntry) {
   Taps taps{.routing = false, .index_scores = false, .entry_attention = true, .layers = {}};
   run(&taps);
-  const at::Tensor dense = taps.layers[2].entry_attention;  // 4 heads, ratio 16: one entry
+  const at::Tensor dense = taps.layers[2].entry_attention.at(0);  // 4 heads, ratio 16: one entry
   ASSERT_EQ(dense.sizes(), at::IntArrayRef({2, 20, 1}));
   EXPECT_FALSE(dense.requires_grad());
   EXPECT_EQ(dense.narrow(1, 0, 15).abs().max().item<double>(), 0.0);
   EXPECT_GT(dense.narrow(1, 15, 5).min().item<double>(), 0.0);
-  const at::Tensor sparse = taps.layers[1].entry_attention;
+  const at::Tensor sparse = taps.layers[1].entry_attention.at(0);
   EXPECT_LT(sparse.sum(-1).max().item<double>(), 4.0);  // the rest goes to window and sink
-  EXPECT_FALSE(taps.layers[0].entry_attention.defined());
+  EXPECT_FALSE(taps.layers[0].entry_attention.at(0).defined());
 }
 
 TEST_F(TapsTest, RoutingGivesChoicesAndDifferentiableScores) {

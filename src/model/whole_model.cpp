@@ -1,28 +1,22 @@
 #include "model/whole_model.h"
 
-#include <string>
+#include <utility>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 
 #include "base/check.h"
-#include "model/block.h"
 #include "model/choices.h"
 #include "model/head.h"
 #include "model/mtp.h"
-#include "ops/embedding.h"
+#include "model/stages.h"
 
 namespace baleen::model {
 namespace {
 
 /// Streams [N, n, H] after the last main block.
 at::Tensor run_main_blocks(const ModelParameters& params, const StepContext& step) {
-  at::Tensor streams = ops::embed_streams(params.embed, step.ids, params.config.hc_mult);
-  for (std::size_t i = 0; i < params.blocks.size(); ++i) {
-    const BlockPlace place{.prefix = "layers." + std::to_string(i) + ".", .index = i};
-    streams = run_block(streams, params.blocks[i], place, step);
-  }
-  return streams;
+  return run_blocks(params, embed_stage(params, step), 0, params.blocks.size(), step);
 }
 
 at::Tensor gather_rows(const at::Tensor& flat, const std::vector<LogitsSpan>& spans) {

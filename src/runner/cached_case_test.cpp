@@ -1,6 +1,6 @@
 // One story of prompts that share prefixes, on a small model with every layer kind: each answer is
 // that of an engine without a cache. In between, the windows of what has ended are given up while
-// the compressed entries stay.
+// the compressed entries stay. The last one is drafted, and most of its drafts are refused.
 
 #include <cmath>
 #include <cstdint>
@@ -24,6 +24,7 @@ namespace {
 
 constexpr int32_t kNewTokens = 16;
 constexpr double kLogitTolerance = 1e-4;
+constexpr int32_t kCaseDrafts = 3;
 
 model::Model case_model() {
   ModelConfig config = weights::tiny_config();
@@ -48,6 +49,8 @@ model::Model case_model() {
   model::ForwardConfig forward;
   forward.numerics = "plain";
   forward.max_context = 1000;
+  forward.with_mtp = true;
+  forward.max_rollback = kCaseDrafts;
   return {model::make_fresh_parameters(config, fresh, at::TensorOptions(at::kFloat)), forward};
 }
 
@@ -67,6 +70,29 @@ std::vector<int32_t> behind(const std::vector<int32_t>& ids,
   return out;
 }
 
+/// Drafts of which the first is right and the others are wrong, for a text that is known.
+class OneRightDraft {
+ public:
+  void know(const std::vector<int32_t>& prompt, const std::vector<int32_t>& answer) {
+    text_ = behind(prompt, static_cast<int32_t>(prompt.size()), answer);
+    chain_begin_ = -1;
+  }
+  int32_t operator()(int64_t position) {
+    // A chain begins at the first position that none has drafted yet, or behind what was refused.
+    if (chain_begin_ < 0 || position != last_ + 1 || last_ + 1 - chain_begin_ == kCaseDrafts) {
+      chain_begin_ = position;
+    }
+    last_ = position;
+    const int32_t right = text_.at(static_cast<size_t>(position));
+    return position == chain_begin_ ? right : (right + 1) % 1000;
+  }
+
+ private:
+  std::vector<int32_t> text_;
+  int64_t chain_begin_ = -1;
+  int64_t last_ = -1;
+};
+
 /// An engine without its thread.
 class CaseEngine {
  public:
@@ -75,7 +101,11 @@ class CaseEngine {
                   {.num_slots = 2,
                    .max_step_tokens = 512,
                    .cache_bytes = cache_bytes,
-                   .paint_pages = cache_bytes > 0},
+                   .paint_pages = cache_bytes > 0,
+                   .drafts = {.max_drafts = kCaseDrafts,
+                              .replace = [this](RequestSlot,
+                                                int64_t position,
+                                                int32_t) { return drafts_(position); }}},
                   "case"),
         capacity_(executor_.capacity()),
         metrics_(registry_),
@@ -87,9 +117,10 @@ class CaseEngine {
               executor_,
               metrics_,
               [] { return std::chrono::steady_clock::now(); },
-              {.overlap = overlap}) {}
+              {.overlap = overlap, .drafts = {.max_drafts = kCaseDrafts, .adaptive = false}}) {}
 
-  std::shared_ptr<engine::CollectingSink> add(const std::vector<int32_t>& prompt) {
+  std::shared_ptr<engine::CollectingSink> add(const std::vector<int32_t>& prompt,
+                                              int32_t max_drafts = 0) {
     engine::GenerationRequest request;
     request.id = std::to_string(next_);
     request.prompt = prompt;
@@ -98,6 +129,7 @@ class CaseEngine {
     request.want_logprobs = true;
     request.top_logprobs = 20;
     request.ignore_eos = true;
+    request.max_drafts = max_drafts;
     auto sink = std::make_shared<engine::CollectingSink>();
     const engine::EnginePoint now = std::chrono::steady_clock::now();
     core_.add(std::unique_ptr<engine::LiveRequest>(
@@ -114,17 +146,20 @@ class CaseEngine {
       for (engine::Delivery& delivery : core_.deliveries()) {
         delivery.sink->on_event(std::move(delivery.event));
       }
-      core_.deliveries().clear();
+      core_.clear_deliveries();
     }
   }
-  std::shared_ptr<engine::CollectingSink> run(const std::vector<int32_t>& prompt) {
-    auto sink = add(prompt);
+  std::shared_ptr<engine::CollectingSink> run(const std::vector<int32_t>& prompt,
+                                              int32_t max_drafts = 0) {
+    auto sink = add(prompt, max_drafts);
     run();
     return sink;
   }
+  OneRightDraft& drafts() { return drafts_; }
   cache::SequenceCache& cache() { return *core_.cache(); }
 
  private:
+  OneRightDraft drafts_;
   ModelExecutor executor_;
   engine::ExecutorCapacity capacity_;
   std::shared_ptr<const text::Tokenizer> tokenizer_ =
@@ -177,6 +212,15 @@ TEST(CachedCaseTest, PromptsThatShareAPrefixAnswerLikeColdRuns) {
     engine.run();
     expect_like_cold(*a, p2);
     expect_like_cold(*b, p3);
+    engine.drafts().know(p1, step1->ids());
+    const auto step7 = engine.run(p1, kCaseDrafts);
+    expect_like_cold(*step7, p1);
+    EXPECT_GE(step7->finish().cached_tokens, 512);
+    // A token from the prompt, then two a step: of three drafts one stands, of the last two too.
+    const engine::DraftCounts drafts = step7->finish().drafts;
+    EXPECT_EQ(drafts.verify_steps, 7);
+    EXPECT_EQ(drafts.drafted, 6 * kCaseDrafts + 2);
+    EXPECT_EQ(drafts.accepted, 7);
     EXPECT_EQ(cache::audit(engine.cache()), "");
     EXPECT_EQ(engine.cache().budget().full(), all.full()) << "what is used is held by the tree";
     EXPECT_EQ(engine.cache().budget().swa(), all.swa());

@@ -124,6 +124,7 @@ class Bench {
     EXPECT_TRUE(status.ok()) << status.message;
     return sink;
   }
+  engine::Engine& engine() { return *engine_; }
 
  private:
   MetricRegistry metrics_;
@@ -269,12 +270,26 @@ TEST(CachedEngineTest, InFixedOrderACrowdedCachePreemptsAndGivesTheColdBits) {
   }
 }
 
-TEST(CachedEngineTest, ARequestLargerThanTheCacheEndsWithAnError) {
+TEST(CachedEngineTest, ARequestLargerThanTheCacheIsRefusedOrEndsWithIt) {
   Bench bench({.numerics = "plain"}, {.num_slots = 2, .max_step_tokens = 128}, 2, 64);
-  const auto sink = bench.submit(some_ids(1500, 1), 5);
-  sink->wait();
-  EXPECT_EQ(sink->finish().reason, engine::FinishReason::kError);
-  EXPECT_EQ(sink->finish().error.code, StatusCode::kResourceExhausted);
+  const auto context = static_cast<int32_t>(bench.engine().stats().capacity.max_context);
+  ASSERT_GE(context, 512);
+  ASSERT_LT(context, 1500);
+  ASSERT_EQ(context % 256, 0);
+  engine::GenerationRequest request;
+  request.id = "too long";
+  request.prompt = some_ids(1500, 1);
+  const Status status = bench.engine().submit(request, std::make_shared<engine::CollectingSink>());
+  EXPECT_EQ(status.code, StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.param, "prompt");
+  EXPECT_EQ(status.api_code, "context_length_exceeded");
+  for (int again = 0; again < 2; ++again) {
+    const auto filling = bench.submit(some_ids(context - 20, 1), 50);
+    filling->wait();
+    EXPECT_EQ(filling->finish().reason, engine::FinishReason::kLength)
+        << filling->finish().error.message;
+    EXPECT_EQ(filling->finish().completion_tokens, 20);
+  }
   const auto next = bench.submit(some_ids(50, 1), 5);
   next->wait();
   EXPECT_EQ(next->finish().reason, engine::FinishReason::kLength);

@@ -68,6 +68,7 @@ class DecodePath {
 struct DecodePathContext {
   const ModelConfig& config;
   cache::PoolMemory& pools;
+  std::string folder;  // of the weights
   int32_t num_slots = 0;
   int64_t max_context = 0;
   int32_t max_row_tokens = 1;  // that will be asked for

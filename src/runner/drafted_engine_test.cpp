@@ -1,16 +1,12 @@
 // Speculation changes no answer: with drafts of its own and with drafts forced right and wrong in
 // every order, over own memory and over painted pages, with every sampling field, stops, preemption
-// and prefix hits, an engine gives the tokens and log-probs of one that drafts nothing.
+// and prefix hits, with steps one by one and planned ahead, an engine gives the tokens, log-probs
+// and recorded choices of one that drafts nothing.
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <cmath>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,236 +14,35 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "cache/memory_plan.h"
 #include "engine/collecting_sink.h"
 #include "engine/engine.h"
-#include "model/initialize.h"
+#include "runner/drafted_test_bench.h"
 #include "runner/model_executor.h"
 #include "runner/some_ids_for_tests.h"
 #include "text/tokenizer.h"
-#include "weights/generation_config.h"
-#include "weights/model_presets.h"
 
 namespace baleen::runner {
 namespace {
-
-using engine::CollectingSink;
-using engine::FinishReason;
-using engine::GenerationRequest;
-
-/// Sums in fixed order: the answers are equal to the bit.
-struct DraftArithmetic {
-  const char* numerics = "plain+invariant";
-  bool doubles = false;
-};
-
-model::Model drafting_model(int32_t max_drafts, const DraftArithmetic& arithmetic = {}) {
-  const ModelConfig config = weights::tiny_config();
-  model::FreshOptions fresh;
-  fresh.seed = 1;
-  fresh.matrix_std = 0.15;
-  fresh.vector_noise = 0.1;
-  model::ForwardConfig forward;
-  forward.numerics = arithmetic.numerics;
-  forward.compute =
-      arithmetic.doubles ? model::ComputeType::kFloat64 : model::ComputeType::kFloat32;
-  forward.max_context = 2000;
-  forward.with_mtp = max_drafts > 0;
-  forward.max_rollback = max_drafts;
-  const at::ScalarType dtype = arithmetic.doubles ? at::kDouble : at::kFloat;
-  return {model::make_fresh_parameters(config, fresh, at::TensorOptions(dtype)), forward};
-}
-
-int64_t cache_bytes_of(const model::Model& model,
-                       int32_t full_pages,
-                       int32_t num_slots,
-                       int32_t step_tokens) {
-  const cache::CacheShape shape = cache::cache_shape(model.config(), model.cache_formats());
-  const cache::CachePlanOptions plan{
-      .max_running_requests = num_slots, .chunk_tokens = step_tokens, .drafts = true};
-  for (int64_t bytes = 1 << 20;; bytes += bytes / 16) {
-    try {
-      if (cache::fit_cache(shape, bytes, plan).full_pages >= full_pages) {
-        return bytes;
-      }
-    } catch (const ConfigError&) {
-      // Not even one page: more.
-    }
-  }
-}
-
-constexpr int32_t kKnownDrafts = 3;
-
-/// Drafts for texts that are known from plain runs, in chains of kKnownDrafts: right for the first
-/// so many of a step.
-class KnownTexts {
- public:
-  void add(const std::vector<int32_t>& prompt, const std::vector<int32_t>& answer) {
-    std::lock_guard lock(mutex_);
-    text_ = prompt;
-    text_.insert(text_.end(), answer.begin(), answer.end());
-    step_ = 0;
-    last_position_ = -2;
-  }
-  /// Right drafts per verify step, over and over.
-  void set_pattern(std::vector<int32_t> num_right) { pattern_ = std::move(num_right); }
-
-  int32_t replace(int64_t position, int32_t own) {
-    std::lock_guard lock(mutex_);
-    if (position >= static_cast<int64_t>(text_.size()) || pattern_.empty()) {
-      return own;
-    }
-    if (position != last_position_ + 1 || ++chain_length_ > kKnownDrafts) {
-      chain_length_ = 1;
-      right_left_ = pattern_[step_++ % pattern_.size()];
-    }
-    last_position_ = position;
-    const int32_t right = text_[static_cast<size_t>(position)];
-    return right_left_-- > 0 ? right : (right + 1) % 512;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<int32_t> text_;
-  std::vector<int32_t> pattern_;
-  size_t step_ = 0;
-  int64_t last_position_ = -2;
-  int32_t chain_length_ = 0;
-  int32_t right_left_ = 0;
-};
-
-struct DraftBenchOptions {
-  int32_t max_drafts = 0;
-  int32_t num_slots = 2;
-  int32_t step_tokens = 256;
-  int32_t chunk = 128;
-  int32_t full_pages = 0;  // 0: every sequence has memory of its own
-  bool adaptive = false;
-  DraftArithmetic arithmetic = {};
-  DraftSampling sampling = DraftSampling::kCoupled;
-  std::function<int32_t(RequestSlot, int64_t, int32_t)> replace = {};
-};
-
-class DraftBench {
- public:
-  explicit DraftBench(const DraftBenchOptions& options) {
-    engine::EngineConfig config;
-    config.max_prefill_chunk = options.chunk;
-    config.adaptive_drafts = options.adaptive;
-    RunnerConfig runner;
-    runner.num_slots = options.num_slots;
-    runner.max_step_tokens = options.step_tokens;
-    model::Model model = drafting_model(options.max_drafts, options.arithmetic);
-    if (options.full_pages > 0) {
-      runner.cache_bytes =
-          cache_bytes_of(model, options.full_pages, options.num_slots, options.step_tokens);
-    }
-    runner.paint_pages = true;
-    runner.drafts.max_drafts = options.max_drafts;
-    runner.drafts.sampling = options.sampling;
-    runner.drafts.replace = options.replace;
-    engine_ = std::make_unique<engine::Engine>(
-        config,
-        std::make_unique<ModelExecutor>(std::move(model), runner, "tiny"),
-        text::Tokenizer::load("src/text/testdata/tiny_tokenizer.json"),
-        metrics_);
-    engine_->start();
-  }
-  ~DraftBench() { engine_->stop(); }
-
-  std::shared_ptr<CollectingSink> submit(GenerationRequest request) {
-    request.id = std::to_string(next_++);
-    auto sink = std::make_shared<CollectingSink>();
-    const Status status = engine_->submit(std::move(request), sink);
-    EXPECT_TRUE(status.ok()) << status.message;
-    return sink;
-  }
-  std::shared_ptr<CollectingSink> run(GenerationRequest request) {
-    auto sink = submit(std::move(request));
-    sink->wait();
-    return sink;
-  }
-  std::string metrics() const { return metrics_.expose(); }
-
- private:
-  MetricRegistry metrics_;
-  std::unique_ptr<engine::Engine> engine_;
-  int next_ = 0;
-};
-
-GenerationRequest greedy_request(std::vector<int32_t> prompt, int32_t max_new) {
-  GenerationRequest request;
-  request.prompt = std::move(prompt);
-  request.max_new_tokens = max_new;
-  request.ignore_eos = true;
-  request.want_logprobs = true;
-  request.top_logprobs = 3;
-  request.sampling.temperature = 0.0F;
-  request.sampling.seed = 77;
-  return request;
-}
-
-/// One request per sampling field, and one with all.
-std::vector<GenerationRequest> requests_of_all_kinds(int32_t max_new) {
-  std::vector<GenerationRequest> requests;
-  for (int32_t i = 0; i < 8; ++i) {
-    GenerationRequest request = greedy_request(some_ids(9 + 31 * i, i), max_new);
-    engine::SamplingConfig& s = request.sampling;
-    s.temperature = i == 0 ? 0.0F : 0.8F;
-    s.top_k = i == 2 || i == 7 ? 12 : -1;
-    s.top_p = i == 3 || i == 7 ? 0.8F : 1.0F;
-    s.min_p = i == 4 || i == 7 ? 0.05F : 0.0F;
-    s.frequency_penalty = i == 5 || i == 7 ? 1.1F : 0.0F;
-    s.presence_penalty = i == 5 ? -0.5F : 0.0F;
-    s.repetition_penalty = i == 6 || i == 7 ? 1.3F : 1.0F;
-    if (i >= 6) {
-      s.logit_bias = {{3, 2.5F}, {100, 1.5F}};
-      s.sample_index = i;
-    }
-    requests.push_back(std::move(request));
-  }
-  return requests;
-}
-
-void expect_same_answer(const CollectingSink& drafted,
-                        const CollectingSink& plain,
-                        const std::string& what) {
-  ASSERT_EQ(drafted.ids(), plain.ids()) << what;
-  const auto a = drafted.tokens();
-  const auto b = plain.tokens();
-  for (size_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(a[i].logprob, b[i].logprob) << what << " token " << i;
-    ASSERT_EQ(a[i].top_logprobs.size(), b[i].top_logprobs.size()) << what << " token " << i;
-    for (size_t k = 0; k < a[i].top_logprobs.size(); ++k) {
-      ASSERT_EQ(a[i].top_logprobs[k].id, b[i].top_logprobs[k].id) << what << " token " << i;
-      ASSERT_EQ(a[i].top_logprobs[k].logprob, b[i].top_logprobs[k].logprob)
-          << what << " token " << i;
-    }
-  }
-  const engine::FinishInfo end_a = drafted.finish();
-  const engine::FinishInfo end_b = plain.finish();
-  ASSERT_EQ(end_a.reason, end_b.reason) << what << ": " << end_a.error.message;
-  ASSERT_EQ(end_a.matched_stop, end_b.matched_stop) << what;
-  ASSERT_EQ(end_a.matched_stop_token, end_b.matched_stop_token) << what;
-  ASSERT_EQ(end_a.message.content, end_b.message.content) << what;
-  ASSERT_EQ(end_a.completion_tokens, end_b.completion_tokens) << what;
-}
 
 TEST(DraftedEngineTest, OwnDraftsGiveThePlainAnswersForEverySamplingField) {
   struct Variant {
     DraftArithmetic arithmetic;
     int32_t full_pages;
     int32_t max_drafts;
+    bool overlap;
   };
-  for (const auto& [arithmetic, full_pages, max_drafts] :
-       std::vector<Variant>{{{"plain+invariant", true}, 0, 3},
-                            {{"plain+invariant", true}, 40, 8},
-                            {{"reference+invariant", true}, 40, 3},
-                            {{"plain+invariant", false}, 40, 1},
-                            {{"reference+invariant", false}, 40, 3}}) {
-    DraftBench plain({.arithmetic = arithmetic});
-    DraftBench drafted(
-        {.max_drafts = max_drafts, .full_pages = full_pages, .arithmetic = arithmetic});
+  for (const auto& [arithmetic, full_pages, max_drafts, overlap] :
+       std::vector<Variant>{{{"plain+invariant", true}, 0, 3, true},
+                            {{"plain+invariant", true}, 40, 8, true},
+                            {{"reference+invariant", true}, 40, 3, true},
+                            {{"plain+invariant", true}, 40, 3, false},
+                            {{"plain+invariant", false}, 40, 1, true},
+                            {{"reference+invariant", false}, 40, 3, true}}) {
+    DraftBench plain({.overlap = false, .arithmetic = arithmetic});
+    DraftBench drafted({.max_drafts = max_drafts,
+                        .full_pages = full_pages,
+                        .overlap = overlap,
+                        .arithmetic = arithmetic});
     const std::vector<GenerationRequest> requests = requests_of_all_kinds(24);
     for (size_t i = 0; i < requests.size(); ++i) {
       const auto a = drafted.run(requests[i]);
@@ -257,11 +52,13 @@ TEST(DraftedEngineTest, OwnDraftsGiveThePlainAnswersForEverySamplingField) {
       EXPECT_GT(a->finish().drafts.verify_steps, 0);
       EXPECT_EQ(b->finish().drafts.verify_steps, 0);
     }
+    EXPECT_EQ(drafted.ahead().verify > 0, overlap);
   }
 }
 
 TEST(DraftedEngineTest, EveryOrderOfAcceptLengthsGivesThePlainAnswer) {
   DraftBench plain({});
+  int64_t moved = 0;
   // The prompt ends so that the steps pass over a page border and over ends of groups.
   const GenerationRequest request = greedy_request(some_ids(248, 4), 17);
   const auto expected = plain.run(request);
@@ -286,7 +83,9 @@ TEST(DraftedEngineTest, EveryOrderOfAcceptLengthsGivesThePlainAnswer) {
         EXPECT_GE(got->finish().drafts.accepted, all) << order;
       }
     }
+    moved += drafted.ahead().moved;
   }
+  EXPECT_GT(moved, 200) << "steps are planned before it is known how far the drafts of the last go";
 }
 
 TEST(DraftedEngineTest, StopsAndLimitsActAtEveryPlaceOfAChain) {
@@ -336,6 +135,7 @@ TEST(DraftedEngineTest, ACrowdedCacheWithDraftsAnswersAsAPlainEngine) {
   DraftBench cold({.num_slots = 6, .step_tokens = 128, .chunk = 64});
   std::vector<std::shared_ptr<CollectingSink>> a;
   std::vector<std::shared_ptr<CollectingSink>> b;
+  std::vector<std::shared_ptr<CollectingSink>> left;
   for (int32_t i = 0; i < 8; ++i) {
     GenerationRequest request = greedy_request(some_ids(200 + 17 * i, i % 3), 110);
     request.sampling.temperature = i % 2 == 0 ? 0.0F : 0.9F;
@@ -345,6 +145,14 @@ TEST(DraftedEngineTest, ACrowdedCacheWithDraftsAnswersAsAPlainEngine) {
     }
     a.push_back(crowded.submit(request));
     b.push_back(cold.submit(request));
+    if (i % 3 == 0) {  // others come and leave in the middle of their drafts
+      left.push_back(crowded.submit(request));
+      left.back()->wait_for_tokens(2 + static_cast<size_t>(i), std::chrono::milliseconds(200));
+      crowded.abort(crowded.last_id());
+    }
+  }
+  for (const auto& sink : left) {
+    sink->wait();
   }
   for (size_t i = 0; i < a.size(); ++i) {
     a[i]->wait();
@@ -353,6 +161,8 @@ TEST(DraftedEngineTest, ACrowdedCacheWithDraftsAnswersAsAPlainEngine) {
     ASSERT_NO_FATAL_FAILURE(expect_same_answer(*a[i], *b[i], "request " + std::to_string(i)));
   }
   EXPECT_EQ(a[5]->finish().drafts.verify_steps, 0);
+  EXPECT_GT(crowded.ahead().moved, 0);
+  EXPECT_GT(crowded.stats().num_preemptions, 0);
 }
 
 TEST(DraftedEngineTest, PrefixHitsKeepAnswersAndDrafts) {
@@ -414,6 +224,31 @@ TEST(DraftedEngineTest, PrefixHitsKeepAnswersAndDrafts) {
   EXPECT_GT(cached, 2500);
 }
 
+TEST(DraftedEngineTest, LogitsThatAreNotFiniteEndARequestWithARowPlannedBehind) {
+  // The biased token is drawn first, its embedding spoils every row from there on.
+  constexpr int32_t kNanId = 77;
+  for (const int32_t full_pages : {0, 40}) {
+    DraftBench plain({.nan_id = kNanId});
+    DraftBench drafted({.max_drafts = 3, .full_pages = full_pages, .nan_id = kNanId});
+    GenerationRequest spoilt = greedy_request(some_ids(20, 2), 30);
+    std::erase(spoilt.prompt, kNanId);
+    spoilt.sampling.logit_bias = {{kNanId, 1e6F}};
+    GenerationRequest sound = greedy_request(some_ids(30, 5), 20);
+    std::erase(sound.prompt, kNanId);
+    sound.sampling.logit_bias = {{kNanId, -1e6F}};
+    for (int again = 0; again < 3; ++again) {
+      const auto a = drafted.submit(spoilt);
+      const auto b = drafted.submit(sound);
+      a->wait();
+      b->wait();
+      EXPECT_EQ(a->finish().reason, FinishReason::kError);
+      EXPECT_EQ(a->ids(), (std::vector<int32_t>{kNanId}));
+      ASSERT_NO_FATAL_FAILURE(expect_same_answer(*b, *plain.run(sound), "beside it"));
+    }
+    EXPECT_GT(drafted.ahead().verify, 0);
+  }
+}
+
 TEST(DraftedEngineTest, ChunksOfAPromptLeaveTheDraftsAlone) {
   // The first guesses behind a prompt depend on its draft rows, the last of each chunk included.
   const std::vector<int32_t> prompt = some_ids(131, 6);
@@ -461,6 +296,11 @@ TEST(DraftedEngineTest, MetricsCountDraftsByPlace) {
   const engine::DraftCounts counts = sink->finish().drafts;
   EXPECT_EQ(counts.verify_steps, 4);
   EXPECT_EQ(counts.accepted, 8);
+  const engine::DraftTotals totals = drafted.stats().drafts;
+  EXPECT_EQ(totals.verify_steps, 4);
+  EXPECT_EQ(totals.drafted, counts.drafted);
+  EXPECT_EQ(totals.accepted_at, (std::vector<int64_t>{4, 4, 0}));
+  EXPECT_EQ(totals.drafted_at, (std::vector<int64_t>{4, 4, 3})) << "the last chain has two drafts";
   const std::string page = drafted.metrics();
   const auto has = [&](const std::string& line) {
     return page.find("\n" + line + "\n") != std::string::npos;

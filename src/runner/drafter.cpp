@@ -53,14 +53,11 @@ Drafter::Drafter(model::Model& model, DraftOptions options)
   }
 }
 
-bool Drafter::extend_chain(const Guess& guess,
-                           const engine::BatchPlan& plan,
-                           std::span<const float> logits) {
+bool Drafter::extend_chain(const Guess& guess, std::span<const float> logits) {
   ExecutorSlot& slot = *guess.slot;
   const engine::BatchRow& row = *guess.row;
   const int64_t first = int64_t{row.first_position.value()} + 1;
-  const auto& sampling = plan.sampling[static_cast<size_t>(row.sampling_index)];
-  if (!sampler_.propose(sampling, first, logits, slot.counts, slot.chain)) {
+  if (!sampler_.propose(*guess.sampling, first, logits, slot.counts, slot.chain)) {
     return false;
   }
   if (options_.replace) {
@@ -70,18 +67,21 @@ bool Drafter::extend_chain(const Guess& guess,
   return true;
 }
 
-void Drafter::propose(const engine::BatchPlan& plan, std::span<ExecutorSlot> slots) {
+void Drafter::propose(std::span<const engine::BatchRow> rows,
+                      std::span<const engine::SamplingRow> sampling,
+                      const engine::AcceptedTokens& accepted,
+                      std::span<ExecutorSlot> slots) {
   guesses_.clear();
-  for (const engine::BatchRow& row : plan.rows) {
+  for (const engine::BatchRow& row : rows) {
     if (row.kind != engine::RowKind::kVerify) {
       continue;
     }
     ExecutorSlot& slot = slots[static_cast<size_t>(row.slot.value())];
     slot.chain.clear();
-    const int32_t limit = plan.sampling[static_cast<size_t>(row.sampling_index)].accept_limit - 1;
-    const Guess guess{&row, &slot, std::min(row.num_drafts, limit)};
-    if (guess.most > 0 && !slot.draft_logits.empty() &&
-        extend_chain(guess, plan, slot.draft_logits)) {
+    const engine::SamplingRow& own = sampling[static_cast<size_t>(row.sampling_index)];
+    const int32_t limit = accepted.limit(row, own) - 1;
+    const Guess guess{&row, &own, &slot, std::min(row.num_drafts, limit)};
+    if (guess.most > 0 && !slot.draft_logits.empty() && extend_chain(guess, slot.draft_logits)) {
       guesses_.push_back(guess);
     }
   }
@@ -97,7 +97,7 @@ void Drafter::propose(const engine::BatchPlan& plan, std::span<ExecutorSlot> slo
     run_draft_rows(model_, inputs_, output_);
     size_t index = 0;
     std::erase_if(guesses_, [&](const Guess& guess) {
-      return !extend_chain(guess, plan, draft_row(output_, index++));
+      return !extend_chain(guess, draft_row(output_, index++));
     });
   }
   for (const Guess& guess : begun) {
@@ -105,13 +105,13 @@ void Drafter::propose(const engine::BatchPlan& plan, std::span<ExecutorSlot> slo
   }
 }
 
-void Drafter::follow(const engine::BatchPlan& plan,
+void Drafter::follow(std::span<const engine::BatchRow> rows,
                      std::span<const engine::RowResult> results,
                      std::span<ExecutorSlot> slots) {
   inputs_.clear();
   std::vector<ExecutorSlot*> followed;
-  for (size_t i = 0; i < plan.rows.size(); ++i) {
-    ExecutorSlot& slot = slots[static_cast<size_t>(plan.rows[i].slot.value())];
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ExecutorSlot& slot = slots[static_cast<size_t>(rows[i].slot.value())];
     if (slot.drafts && !results[i].ids.empty()) {
       inputs_.push_back({.sequence = slot.sequence.data(), .next_ids = results[i].ids});
       followed.push_back(&slot);

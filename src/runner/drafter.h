@@ -4,15 +4,16 @@
 // the first guess of the next chain. Owned by the executor, used on its thread.
 //
 //   Drafter drafter(model, options);
-//   drafter.propose(plan, slots);            // slot.chain of every verify row
+//   drafter.propose(rows, plan.sampling, accepted, slots);   // slot.chain of every verify row
 //   ... the model runs chains, ChainSampler::accept decides ...
-//   drafter.follow(plan, results, slots);
+//   drafter.follow(rows, results, slots);
 
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
 
+#include "engine/accepted_tokens.h"
 #include "engine/batch_plan.h"
 #include "model/forward.h"
 #include "runner/chain_sampler.h"
@@ -44,11 +45,14 @@ class Drafter {
   const DraftOptions& options() const { return options_; }
   ChainSampler& sampler() { return sampler_; }
 
-  /// Fills the chains of the plan's verify rows: at most num_drafts, and no draft that the accept
-  /// limit would cut. Leaves the sequences as they were.
-  void propose(const engine::BatchPlan& plan, std::span<ExecutorSlot> slots);
+  /// Fills the chains of the verify rows, which are where they lie: at most num_drafts, and no
+  /// draft that the accept limit would cut. Leaves the sequences as they were.
+  void propose(std::span<const engine::BatchRow> rows,
+               std::span<const engine::SamplingRow> sampling,
+               const engine::AcceptedTokens& accepted,
+               std::span<ExecutorSlot> slots);
   /// Runs the draft rows of all tokens that came out of the step.
-  void follow(const engine::BatchPlan& plan,
+  void follow(std::span<const engine::BatchRow> rows,
               std::span<const engine::RowResult> results,
               std::span<ExecutorSlot> slots);
   /// Drafts of this row that stand by simulation; -1: the model decides.
@@ -57,12 +61,11 @@ class Drafter {
  private:
   struct Guess {
     const engine::BatchRow* row = nullptr;
+    const engine::SamplingRow* sampling = nullptr;
     ExecutorSlot* slot = nullptr;
     int32_t most = 0;
   };
-  bool extend_chain(const Guess& guess,
-                    const engine::BatchPlan& plan,
-                    std::span<const float> logits);
+  bool extend_chain(const Guess& guess, std::span<const float> logits);
 
   model::Model& model_;
   DraftOptions options_;

@@ -6,10 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "kernels/sampling/sampling.h"
-#include "ops/rope.h"
-#include "runner/decode_check.h"
 
 namespace baleen::runner {
 namespace {
@@ -43,8 +40,7 @@ ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std
                                     {.max_running_requests = config_.num_slots,
                                      .chunk_tokens = config_.max_step_tokens,
                                      .drafts = config_.drafts.max_drafts > 0});
-    pools_.emplace(model_.make_pools(cache_sizes_, config_.paint_pages));
-    mover_.emplace(*pools_);
+    make_pools();
     if (config_.paint_pages) {
       painter_.emplace([this](cache::Pool pool, int32_t page) {
         if (pool == cache::Pool::kC4) {
@@ -57,43 +53,17 @@ ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std
   }
   if (model_.forward_config().record_choices) {
     recorder_.emplace(model_.choice_layout(), cache_sizes_.full_pages);
+    find_token_routes();
   }
   slots_.resize(static_cast<size_t>(config_.num_slots));
   inputs_.reserve(slots_.size());
   places_.reserve(slots_.size());
   decode_rows_.reserve(slots_.size());
   decode_masks_.reserve(slots_.size());  // rows of the path point into the masks
-  if (config_.decode_path) {
-    make_decode_path();
-  }
-}
-
-void ModelExecutor::make_decode_path() {
-  if (!pools_) {
+  if (config_.decode_path && !pools_) {
     throw ConfigError("decode_path wants a shared cache: cache_bytes is 0");
   }
-  const ModelConfig& config = model_.config();
-  const std::string& device = model_.forward_config().device;
-  const size_t colon = device.find(':');
-  DecodePathContext context{
-      .config = config,
-      .pools = *pools_,
-      .num_slots = config_.num_slots,
-      .max_context = model_.max_context(),
-      .max_row_tokens = config_.drafts.max_drafts + 1,
-      .device_index = colon == std::string::npos ? 0 : std::stoi(device.substr(colon + 1)),
-      .plain_frequencies =
-          ops::rope_frequencies(config.qk_rope_head_dim, config.rope_theta, std::nullopt),
-      .compressed_frequencies =
-          ops::rope_frequencies(config.qk_rope_head_dim, config.compress_rope_theta, config.yarn)};
-  decode_path_ = config_.decode_path(context);
-  const double distance = check_decode_path(model_, *pools_, *decode_path_);
-  log::info("runner",
-            "decode path=\"{}\" context={} device_bytes={} distance_from_body={:.3f}",
-            decode_path_->name(),
-            decode_path_->max_context(),
-            decode_path_->device_bytes(),
-            distance);
+  start_decode_path();
 }
 
 engine::ExecutorCapacity ModelExecutor::capacity() const {
@@ -310,8 +280,8 @@ void ModelExecutor::run_rows(const engine::BatchPlan& plan, const engine::MaskPr
   decode_rows_.clear();
   inputs_.clear();
   verified_ids_.clear();
-  verified_ids_.reserve(plan.rows.size() * (kMostDrafts + 1));  // inputs point into it
-  for (const engine::BatchRow& row : plan.rows) {
+  verified_ids_.reserve(rows_.size() * (kMostDrafts + 1));  // inputs point into it
+  for (const engine::BatchRow& row : rows_) {
     ExecutorSlot& slot = slot_of(row.slot);
     BALEEN_CHECK(slot.num_tokens() == row.first_position.value(),
                  "row at {} of a slot with {} tokens",
@@ -416,9 +386,11 @@ void ModelExecutor::draw(const engine::BatchRow& row,
 
 /// Of a verify row, tokens behind those that stand are taken back.
 void ModelExecutor::finish_row(const engine::BatchRow& row, engine::RowResult& result) {
-  if (row.kind == engine::RowKind::kVerify && !result.ids.empty()) {
-    slot_of(row.slot).sequence[0].rollback(int64_t{row.first_position.value()} +
-                                           static_cast<int64_t>(result.ids.size()));
+  if (row.kind == engine::RowKind::kVerify) {
+    // A row without a token ends its request; one that was planned behind it finds its place.
+    slot_of(row.slot).sequence[0].rollback(
+        int64_t{row.first_position.value()} +
+        std::max<int64_t>(static_cast<int64_t>(result.ids.size()), 1));
   }
 }
 
@@ -457,22 +429,26 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
   for (const cache::ResumeCopy& copy : plan.copies) {
     resume(copy);
   }
+  rows_.clear();
   for (const engine::BatchRow& row : plan.rows) {
+    rows_.push_back(accepted_.placed(row));
+  }
+  for (const engine::BatchRow& row : rows_) {
     if (ExecutorSlot& slot = slot_of(row.slot); slot.drafts) {
       slot.sequence.at(0).hide_draft_rows(row.draft_begin, row.draft_hole);
     }
   }
-  drafter_.propose(plan, slots_);
+  drafter_.propose(rows_, plan.sampling, accepted_, slots_);
   run_rows(plan, masks);
   for (const cache::CaptureJob& job : plan.captures) {
     capture(job);
   }
   result_.step = plan.step;
   result_.rows.clear();
-  result_.rows.resize(plan.rows.size());
+  result_.rows.resize(rows_.size());
   size_t first_token = 0;  // of the row, among those of the step
-  for (size_t i = 0; i < plan.rows.size(); ++i) {
-    const engine::BatchRow& row = plan.rows[i];
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const engine::BatchRow& row = rows_[i];
     if (recorder_) {
       engine::BatchRow run = row;  // fewer tokens than planned where drafts were fewer
       const size_t num_run = inputs_[places_[i].index].ids.size();
@@ -488,7 +464,7 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
       draw(row, plan.sampling[static_cast<size_t>(row.sampling_index)], i, masks, result_.rows[i]);
     }
   }
-  drafter_.follow(plan, result_.rows, slots_);
+  drafter_.follow(rows_, result_.rows, slots_);
   accepted_.keep(result_);
   in_flight_ = true;
   ticket_ = engine::Ticket(ticket_.value() + 1);

@@ -38,6 +38,7 @@ struct RunnerConfig {
   /// Runs the decode rows that need nothing of the model's body but its weights and pages; empty:
   /// the body runs all rows. Wants a shared cache.
   DecodePathMaker decode_path = {};
+  std::string weights_folder = {};  // where the model came from; empty: its weights stay
 
   /// Throws ConfigError naming the field.
   void validate() const;
@@ -59,19 +60,29 @@ class ModelExecutor final : public engine::Executor {
   engine::Ticket submit(const engine::BatchPlan& plan, const engine::MaskProvider& masks) override;
   engine::StepResult wait(engine::Ticket ticket) override;
 
+  std::shared_ptr<const cache::TokenRoutes> token_routes() const override { return token_routes_; }
+  /// The new weights are read while the old ones are there, unless those were released. The folder
+  /// must have the same config.json in all that the model knows; its tokenizer is not looked at.
+  Status update_weights(const std::string& folder) override;
+  Status release_memory(engine::MemoryParts parts) override;
+  Status resume_memory(engine::MemoryParts parts) override;
+
   /// Bytes of all sequence states that exist now.
   int64_t state_bytes() const;
   /// Rows that the decode path has run so far.
   int64_t rows_of_decode_path() const { return rows_of_decode_path_; }
 
  private:
+  void make_pools();
+  void find_token_routes();
   ExecutorSlot& slot_of(RequestSlot slot) { return slots_.at(static_cast<size_t>(slot.value())); }
   void reset(const engine::SlotReset& reset);
   void change_page(const cache::PageChange& change);
   void resume(const cache::ResumeCopy& copy);
   void capture(const cache::CaptureJob& job);
   void keep_streams(const cache::CaptureJob& job);
-  void make_decode_path();
+  std::unique_ptr<DecodePath> new_decode_path(const std::string& folder);
+  void start_decode_path();
   bool takes_decode_path(const engine::BatchRow& row) const;
   void run_rows(const engine::BatchPlan& plan, const engine::MaskProvider& masks);
   void add_decode_row(const engine::BatchRow& row,
@@ -126,7 +137,9 @@ class ModelExecutor final : public engine::Executor {
   std::vector<uint32_t> mask_bits_;
   engine::StepResult result_;
   engine::AcceptedTokens accepted_;
-  std::vector<int32_t> ids_;  // of the plan, those that follow the step before filled in
+  std::vector<engine::BatchRow> rows_;  // of the plan, those that follow the step before in place
+  std::vector<int32_t> ids_;            // of the plan, likewise
+  std::shared_ptr<const cache::TokenRoutes> token_routes_;  // with answers that ended
   engine::Ticket ticket_{0};
   bool in_flight_ = false;
 };

@@ -10,16 +10,20 @@ void Usage::add(const engine::FinishInfo& finish) {
   completion_tokens += finish.completion_tokens;
   reasoning_tokens += finish.reasoning_tokens;
   cached_tokens += finish.cached_tokens;
+  accepted_drafts += finish.drafts.accepted;
+  refused_drafts += finish.drafts.drafted - finish.drafts.accepted;
 }
 
 json::object usage_json(const Usage& usage) {
-  return {
-      {"prompt_tokens", usage.prompt_tokens},
-      {"completion_tokens", usage.completion_tokens},
-      {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-      {"reasoning_tokens", usage.reasoning_tokens},
-      {"prompt_tokens_details", json::object{{"cached_tokens", usage.cached_tokens}}},
-      {"completion_tokens_details", json::object{{"reasoning_tokens", usage.reasoning_tokens}}}};
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"reasoning_tokens", usage.reasoning_tokens},
+          {"prompt_tokens_details", json::object{{"cached_tokens", usage.cached_tokens}}},
+          {"completion_tokens_details",
+           json::object{{"reasoning_tokens", usage.reasoning_tokens},
+                        {"accepted_prediction_tokens", usage.accepted_drafts},
+                        {"rejected_prediction_tokens", usage.refused_drafts}}}};
 }
 
 json::object answer_head(const AnswerOptions& options) {

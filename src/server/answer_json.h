@@ -25,6 +25,8 @@ struct Usage {
   int64_t completion_tokens = 0;
   int64_t reasoning_tokens = 0;
   int64_t cached_tokens = 0;
+  int64_t accepted_drafts = 0;  // of speculation
+  int64_t refused_drafts = 0;
 
   void add(const engine::FinishInfo& finish);
 };

@@ -7,11 +7,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <boost/json/object.hpp>
 
+#include "cache/choice_layout.h"
 #include "text/chat_message.h"
 
 namespace baleen::server {
@@ -28,11 +30,22 @@ struct NativeChoice {
   int64_t logprob_start = -1;    // first prompt token whose log-prob is shown; -1: none
   bool logprobs = false;
   bool top_logprobs = false;
+  std::vector<int32_t> prompt;  // where routes are asked for: some layers choose by token id
 };
+
+/// How recorded choices are written, in base64.
+enum class ChoiceEncoding : uint8_t {
+  kNumbers,  // i32, low byte first: [tokens, layers, k]
+  kCoded,    // the records as docs/contracts/choices.md has them
+};
+
 struct NativeOptions {
   bool is_list = false;           // the answer is a list, one object per choice
   bool text_in_logprobs = false;  // tokens of log-probs with their text
-  std::string weight_version;
+  bool routes = false;            // experts of every token that has run
+  bool picks = false;             // entries that the indexer picked for it
+  ChoiceEncoding encoding = ChoiceEncoding::kNumbers;
+  std::optional<cache::ChoiceLayout> recorded;  // of every token
   std::chrono::steady_clock::time_point arrived;
   std::vector<NativeChoice> choices;
 };

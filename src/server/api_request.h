@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/choice_layout.h"
 #include "engine/request.h"
 #include "server/answer_options.h"
 #include "server/field_reader.h"
@@ -44,6 +45,7 @@ struct RequestContext {
   int64_t created = 0;                       // now, in seconds since 1970
   const AnswerGrammars* grammars = nullptr;  // null: the request is not run, only looked at
   std::shared_ptr<ResponseStore> responses;  // null: none are kept
+  std::optional<cache::ChoiceLayout> choices = std::nullopt;  // what the engine records
 };
 
 /// Fills what every answer has: its id, time, model and how it is sent.

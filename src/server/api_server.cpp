@@ -21,16 +21,20 @@
 #include "server/generation_service.h"
 #include "server/http_metrics.h"
 #include "server/json_input.h"
+#include "server/live/live_routes.h"
 #include "server/messages/messages_request.h"
 #include "server/native/native_request.h"
 #include "server/openapi_text.h"
+#include "server/operations/cache_metrics.h"
 #include "server/operations/engine_control.h"
 #include "server/operations/health_probe.h"
 #include "server/operations/server_facts.h"
+#include "server/operations/weight_control.h"
 #include "server/responses/response_store.h"
 #include "server/responses/responses_request.h"
 #include "server/structured/answer_grammar.h"
 #include "server/text_tools.h"
+#include "server/web/web_page.h"
 #include "text/tokenizer.h"
 
 namespace baleen::server {
@@ -59,6 +63,7 @@ class ApiServer::State {
         tokenizer_(std::move(tokenizer)),
         registry_(registry),
         http_metrics_(registry),
+        cache_metrics_(registry, engine),
         service_(engine, tokenizer_),
         grammars_(*tokenizer_,
                   engine.config().end_token_ids,
@@ -66,6 +71,7 @@ class ApiServer::State {
                   registry),
         responses_(std::make_shared<ResponseStore>(config_.max_stored_responses)),
         probe_(engine, std::max(tokenizer_->bos_id(), 0), config_.health_timeout),
+        live_feed_(engine),
         created_(unix_seconds()) {
     config_.validate();
     http::ServerHooks hooks;
@@ -82,6 +88,7 @@ class ApiServer::State {
   }
 
   http::Server& server() { return *server_; }
+  LiveSeries& live_series() { return live_feed_.series(); }
   const std::vector<std::pair<std::string, std::string>>& routes() const { return routes_; }
 
   bool drain() {
@@ -93,6 +100,7 @@ class ApiServer::State {
               stats.num_waiting,
               config_.drain_timeout.count());
     const bool clean = engine_.drain(config_.drain_timeout);
+    live_feed_.close();
     server_->shutdown(kFlushTimeout);
     log::info("server", "drained clean={}", clean);
     return clean;
@@ -101,11 +109,16 @@ class ApiServer::State {
  private:
   http::Router make_router() {
     http::Router router;
+    add_web_page(router);
+    add_live_routes(router, live_feed_, engine_, [this](http::Handler handler) {
+      return guarded(std::move(handler));
+    });
     router.add("GET", "/health", [this](http::Request&&, http::ResponseWriter writer) {
       writer.respond(health());
     });
     add_guarded(router, "GET", "/metrics", [this](http::Request&&, http::ResponseWriter writer) {
       http_metrics_.refresh();
+      cache_metrics_.refresh();
       http::Response page = http::Response::text(200, registry_.expose());
       page.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
       writer.respond(std::move(page));
@@ -142,16 +155,17 @@ class ApiServer::State {
     add_control(router, "POST", "/abort_request", [this](const json::object& body) {
       return abort_request(body);
     });
+    add_engine_control(router, "POST", "/pause_generation", pause_generation);
+    add_engine_control(router, "POST", "/continue_generation", continue_generation);
+    add_engine_control(router, "POST", "/update_weights_from_disk", update_weights_from_disk);
+    add_engine_control(router, "POST", "/update_weight_version", update_weight_version);
     for (const char* method : {"GET", "POST"}) {
-      add_control(router, method, "/flush_cache", [this](const json::object& body) {
-        return flush_cache(body, engine_);
-      });
+      add_engine_control(router, method, "/flush_cache", flush_cache);
+      add_engine_control(router, method, "/release_memory_occupation", release_memory);
+      add_engine_control(router, method, "/resume_memory_occupation", resume_memory);
     }
-    add_control(router, "POST", "/pause_generation", [this](const json::object& body) {
-      return pause_generation(body, engine_);
-    });
-    add_control(router, "POST", "/continue_generation", [this](const json::object& body) {
-      return continue_generation(body, engine_);
+    add_fact(router, "/weight_version", [this] {
+      return json::object{{"weight_version", *engine_.stats().weight_version}};
     });
     for (const char* prefix : {"", "/v1"}) {
       add_answer(router, std::string(prefix) + "/tokenize", tokenize);
@@ -235,6 +249,14 @@ class ApiServer::State {
                                  : error_response(answer.status()));
     });
   }
+  void add_engine_control(http::Router& router,
+                          const char* method,
+                          const char* path,
+                          Result<json::object> (*control)(const json::object&, engine::Engine&)) {
+    add_control(router, method, path, [this, control](const json::object& body) {
+      return control(body, engine_);
+    });
+  }
   void add_generation(http::Router& router,
                       const char* path,
                       Reader read,
@@ -262,25 +284,31 @@ class ApiServer::State {
     if (!body.ok()) {
       return body.status();
     }
-    const RequestContext context{
-        config_, tokenizer_, service_.max_context(), text, unix_seconds(), grammars, responses_};
+    const RequestContext context{config_,
+                                 tokenizer_,
+                                 service_.max_context(),
+                                 text,
+                                 unix_seconds(),
+                                 grammars,
+                                 responses_,
+                                 service_.choices()};
     return read(*body, context);
   }
 
   http::Response health() {
     const engine::EngineState state = engine_.stats().state;
-    const char* text = "ok";
+    std::string text = "ok";
     if (draining_ || state == engine::EngineState::kDraining ||
         state == engine::EngineState::kStopped) {
       text = "shutting down";
     } else if (!engine_.healthy()) {
-      text = "engine failed";
+      // A failure's own words are in the log; a step that does not end is said with its time.
+      text = state == engine::EngineState::kFailed ? "engine failed" : engine_.health_message();
     } else if (state != engine::EngineState::kRunning) {
       text = "starting";
     }
-    const bool up = std::string_view(text) == "ok";
-    return up ? http::Response::json(200, kHealthy)
-              : error_response({StatusCode::kUnavailable, text, {}, {}});
+    return text == "ok" ? http::Response::json(200, kHealthy)
+                        : error_response({StatusCode::kUnavailable, std::move(text), {}, {}});
   }
 
   /// {"rid": id} or {"abort_all": true}. An id that is not being answered is no fault: it may have
@@ -326,10 +354,12 @@ class ApiServer::State {
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   MetricRegistry& registry_;
   HttpMetrics http_metrics_;
+  CacheMetrics cache_metrics_;
   const GenerationService service_;
   const AnswerGrammars grammars_;
   const std::shared_ptr<ResponseStore> responses_;  // with the answers in progress
   HealthProbe probe_;
+  LiveFeed live_feed_;
   const int64_t created_;
   std::atomic<bool> draining_{false};
   std::vector<std::pair<std::string, std::string>> routes_;
@@ -358,6 +388,10 @@ std::vector<std::pair<std::string, std::string>> ApiServer::routes() const {
 
 int ApiServer::port() const {
   return state_->server().port();
+}
+
+LiveSeries& ApiServer::live_series() {
+  return state_->live_series();
 }
 
 bool ApiServer::drain() {

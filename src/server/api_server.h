@@ -13,6 +13,7 @@
 
 #include "base/metrics.h"
 #include "engine/engine.h"
+#include "server/live/live_series.h"
 #include "server/server_config.h"
 
 namespace baleen::text {
@@ -36,6 +37,8 @@ class ApiServer {
   /// Method and path of everything that is answered.
   std::vector<std::pair<std::string, std::string>> routes() const;
   int port() const;
+  /// Values that the live view shows as curves.
+  LiveSeries& live_series();
 
   /// Health turns 503 and new work is refused; answers in progress may finish within
   /// config.drain_timeout, the rest ends with an error. Stops the engine and closes the socket.

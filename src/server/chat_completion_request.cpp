@@ -82,17 +82,8 @@ Result<ApiRequest> read_chat_request(const json::object& body, const RequestCont
   if (!status.ok()) {
     return status;
   }
-  Result<std::vector<int32_t>> prompt =
-      prepare_conversation(std::move(conversation), context, common.request);
-  if (!prompt.ok()) {
-    return prompt.status();
-  }
-  if (status = expand_choices(
-          std::move(common), {std::move(prompt).value()}, max_tokens, kMaxInt32, context, request);
-      !status.ok()) {
-    return status;
-  }
-  return request;
+  return expand_conversation(
+      std::move(conversation), std::move(common), max_tokens, context, std::move(request));
 }
 
 }  // namespace baleen::server

@@ -71,4 +71,22 @@ Result<std::vector<int32_t>> prepare_conversation(Conversation conversation,
   return context.tokenizer->encode(prompt->pieces);
 }
 
+Result<ApiRequest> expand_conversation(Conversation conversation,
+                                       GenerationFields common,
+                                       std::optional<int64_t> max_tokens,
+                                       const RequestContext& context,
+                                       ApiRequest request) {
+  Result<std::vector<int32_t>> prompt =
+      prepare_conversation(std::move(conversation), context, common.request);
+  if (!prompt.ok()) {
+    return prompt.status();
+  }
+  if (const Status status = expand_choices(
+          std::move(common), {std::move(prompt).value()}, max_tokens, kMaxInt32, context, request);
+      !status.ok()) {
+    return status;
+  }
+  return request;
+}
+
 }  // namespace baleen::server

@@ -37,4 +37,11 @@ Result<std::vector<int32_t>> prepare_conversation(Conversation conversation,
                                                   const RequestContext& context,
                                                   engine::GenerationRequest& request);
 
+/// The whole request: one prompt with `common`'s samples, each of at most `max_tokens`.
+Result<ApiRequest> expand_conversation(Conversation conversation,
+                                       GenerationFields common,
+                                       std::optional<int64_t> max_tokens,
+                                       const RequestContext& context,
+                                       ApiRequest request);
+
 }  // namespace baleen::server

@@ -120,6 +120,16 @@ const json::object* FieldReader::object(std::string_view name) {
   return found != nullptr ? &found->get_object() : nullptr;
 }
 
+const json::object* FieldReader::object_at(std::string_view name,
+                                           const json::value& element,
+                                           size_t index) {
+  if (!element.is_object()) {
+    wrong_kind(element_path(name, index), "an object", element);
+    return nullptr;
+  }
+  return &element.get_object();
+}
+
 const json::array* FieldReader::array(std::string_view name) {
   const json::value* found = value(name);
   if (found != nullptr && !found->is_array()) {

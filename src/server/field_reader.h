@@ -46,6 +46,17 @@ class FieldReader {
   std::optional<std::string> string(std::string_view name);
   const json::object* object(std::string_view name);
   const json::array* array(std::string_view name);
+  /// Calls read(FieldReader&, index) for each element of an array, which must be objects.
+  template <class Read>
+  void each_object(std::string_view name, Read read) {
+    const json::array* list = array(name);
+    for (size_t i = 0; list != nullptr && i < list->size() && ok(); ++i) {
+      if (const json::object* element = object_at(name, (*list)[i], i)) {
+        FieldReader fields(*element, element_path(path_of(name), i), status_);
+        read(fields, i);
+      }
+    }
+  }
   /// Any kind; nullptr when absent or null.
   const json::value* value(std::string_view name);
   /// "a" or ["a", "b"].
@@ -70,6 +81,7 @@ class FieldReader {
   Status& status() { return status_; }
 
  private:
+  const json::object* object_at(std::string_view name, const json::value& element, size_t index);
   const json::value* wrong_kind(std::string_view name,
                                 const char* expected,
                                 const json::value& value);

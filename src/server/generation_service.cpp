@@ -64,6 +64,7 @@ GenerationService::GenerationService(engine::Engine& engine,
     : engine_(engine),
       tokenizer_(std::move(tokenizer)),
       limits_(limits_of(engine)),
+      choices_(engine.stats().capacity.choices),
       live_(std::make_shared<LiveRequests>()) {}
 
 void GenerationService::answer(ApiRequest request, http::ResponseWriter writer) const {

@@ -5,6 +5,7 @@
 //   service.answer(std::move(request), std::move(writer));
 
 #include <memory>
+#include <optional>
 
 #include "base/result.h"
 #include "engine/engine.h"
@@ -23,6 +24,8 @@ class GenerationService {
   /// Answers now with an error, or later from the engine's events.
   void answer(ApiRequest request, http::ResponseWriter writer) const;
   int64_t max_context() const { return limits_.max_context; }
+  /// What is recorded of every token's choices.
+  const std::optional<cache::ChoiceLayout>& choices() const { return choices_; }
   /// The answers in progress.
   LiveRequests& live() const { return *live_; }
 
@@ -30,6 +33,7 @@ class GenerationService {
   engine::Engine& engine_;
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   const engine::RequestLimits limits_;
+  const std::optional<cache::ChoiceLayout> choices_;
   const std::shared_ptr<LiveRequests> live_;  // with the answers in progress
 };
 

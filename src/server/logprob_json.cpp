@@ -35,7 +35,7 @@ int64_t num_characters(std::string_view bytes) {
 
 }  // namespace
 
-json::object chat_logprobs(const text::Tokenizer& tokenizer,
+json::array token_logprobs(const text::Tokenizer& tokenizer,
                            std::span<const engine::GeneratedToken> tokens) {
   json::array content;
   for (const engine::GeneratedToken& token : tokens) {
@@ -47,7 +47,12 @@ json::object chat_logprobs(const text::Tokenizer& tokenizer,
     object["top_logprobs"] = std::move(top);
     content.push_back(std::move(object));
   }
-  return {{"content", std::move(content)}};
+  return content;
+}
+
+json::object chat_logprobs(const text::Tokenizer& tokenizer,
+                           std::span<const engine::GeneratedToken> tokens) {
+  return {{"content", token_logprobs(tokenizer, tokens)}};
 }
 
 json::object completion_logprobs(const text::Tokenizer& tokenizer,

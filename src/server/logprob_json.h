@@ -18,7 +18,11 @@ namespace baleen::server {
 
 namespace json = boost::json;
 
-/// choices[].logprobs of chat completions: {content: [{token, logprob, bytes, top_logprobs}]}.
+/// [{token, logprob, bytes, top_logprobs}], as in output_text of Responses.
+json::array token_logprobs(const text::Tokenizer& tokenizer,
+                           std::span<const engine::GeneratedToken> tokens);
+
+/// choices[].logprobs of chat completions: {content: token_logprobs()}.
 json::object chat_logprobs(const text::Tokenizer& tokenizer,
                            std::span<const engine::GeneratedToken> tokens);
 

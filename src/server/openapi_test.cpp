@@ -55,12 +55,17 @@ const std::map<std::string, std::string>& valid_bodies() {
       {"AbortRequest", R"({"rid": "x"})"},
       {"PauseRequest", R"({"mode": "in_place"})"},
       {"ContinueRequest", "{}"},
-      {"FlushRequest", "{}"}};
+      {"FlushRequest", "{}"},
+      {"UpdateWeightsRequest", R"({"model_path": "x"})"},
+      {"WeightVersionRequest", R"({"new_version": "v"})"},
+      {"MemoryRequest", "{}"}};
   return bodies;
 }
 
 TEST(OpenApiTest, TheServerKnowsEveryFieldThatIsDescribed) {
-  ScriptedApi api;
+  ScriptedApiOptions options;
+  options.on_update = [](const std::string&) { return Status(); };
+  ScriptedApi api(options);
   api.emit("x");
   const json::value document = description(api);
   std::set<std::string> seen;

@@ -8,8 +8,10 @@
 
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -48,6 +50,12 @@ struct ScriptedApiOptions {
   int64_t max_context = 4096;
   int32_t max_queued = 1024;
   std::chrono::microseconds step_delay{0};
+  double step_timeout_s = 0.0;
+  std::string weight_version = "default";
+  std::optional<cache::ChoiceLayout> choices = std::nullopt;
+  std::shared_ptr<const cache::TokenRoutes> token_routes = nullptr;
+  std::function<Status(const std::string& folder)> on_update = {};
+  int32_t max_drafts = 0;
 };
 
 /// One streamed answer as a client sees it.
@@ -68,7 +76,11 @@ class ScriptedApi {
     executor.capacity = {.num_slots = options.num_slots,
                          .max_context = options.max_context,
                          .max_step_tokens = 2048,
-                         .vocab_size = tokenizer->vocab_size()};
+                         .vocab_size = tokenizer->vocab_size(),
+                         .max_drafts = options.max_drafts,
+                         .choices = options.choices};
+    executor.token_routes = options.token_routes;
+    executor.on_update = options.on_update;
     executor.end_token_id = tokenizer->eos_id();
     executor.step_delay = options.step_delay;
     executor.lookup = [this](std::span<const int32_t> prompt) {
@@ -78,6 +90,8 @@ class ScriptedApi {
     };
     engine::EngineConfig config = engine::EngineConfig::for_tokenizer(*tokenizer);
     config.max_queued = options.max_queued;
+    config.step_timeout_s = options.step_timeout_s;
+    config.weight_version = options.weight_version;
     engine = std::make_unique<engine::Engine>(
         config, std::make_unique<engine::ScriptedExecutor>(executor), tokenizer, metrics);
     options.server.http.port = 0;

@@ -3,13 +3,14 @@
 //   scripted_server SCRIPTS.json PORT     (PORT 0: the system picks one)
 //
 // The file: {"tokenizer": path, "model": name, "step_delay_us": 0, "num_slots": 64, "max_context":
-// 4096, "max_queued": 1024, "default_thinking": false, "api_key": "", "drain_timeout_ms": 5000,
-// "tls_certificate_file": "", "tls_key_file": "",
+// 4096, "max_queued": 1024, "max_connections": 1024, "max_drafts": 0, "default_thinking": false,
+// "api_key": "", "drain_timeout_ms": 5000, "tls_certificate_file": "", "tls_key_file": "",
 // "scripts": [{"prompt_contains": text, "text": text or "pieces": [text, ...], "end": "stop" |
 // "length" | "repeat", "nan_after": tokens, "fail_after": tokens, "random_seed": number}, ...]}.
 // The first script whose text the prompt contains is used. With a random seed the answer is drawn
 // evenly from all tokens that are allowed, another one for each prompt. Prints `ready URL` and ends
 // with 0 after SIGTERM.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -104,13 +105,15 @@ int run(const char* file, int port) {
   config.api_key = fields.string("api_key").value_or("");
   config.http.tls_certificate_file = fields.string("tls_certificate_file").value_or("");
   config.http.tls_key_file = fields.string("tls_key_file").value_or("");
+  config.http.max_connections = count("max_connections", 1024);
   config.drain_timeout = std::chrono::milliseconds(count("drain_timeout_ms", 5000));
   engine::ScriptedExecutor::Options executor;
   executor.step_delay = std::chrono::microseconds(count("step_delay_us", 0));
   executor.capacity = {.num_slots = count("num_slots", 64),
                        .max_context = count("max_context", 4096),
-                       .max_step_tokens = 2048,
-                       .vocab_size = tokenizer->vocab_size()};
+                       .max_step_tokens = std::max(2048, count("num_slots", 64)),
+                       .vocab_size = tokenizer->vocab_size(),
+                       .max_drafts = count("max_drafts", 0)};
   executor.end_token_id = tokenizer->eos_id();
   engine::EngineConfig engine_config = engine::EngineConfig::for_tokenizer(*tokenizer);
   engine_config.max_queued = count("max_queued", 1024);

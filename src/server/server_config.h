@@ -17,12 +17,11 @@ namespace baleen::server {
 
 struct ServerConfig {
   http::ServerConfig http;
-  std::string model_name;                  // what /v1/models shows and requests name
-  std::string model_path;                  // "root" of the model card
-  std::string api_key;                     // empty: no key is asked for
-  std::string admin_api_key;               // asked for by paths that control; empty: api_key is
-  std::string weight_version = "default";  // shown with native answers and in /model_info
-  std::string version;                     // of the program, for /server_info
+  std::string model_name;     // what /v1/models shows and requests name
+  std::string model_path;     // "root" of the model card
+  std::string api_key;        // empty: no key is asked for
+  std::string admin_api_key;  // asked for by paths that control; empty: api_key is
+  std::string version;        // of the program, for /server_info
   std::chrono::milliseconds health_timeout{20'000};  // /health_generate
   size_t max_stored_responses = 1000;                // of /v1/responses
   bool default_thinking = false;

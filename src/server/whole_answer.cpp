@@ -82,6 +82,7 @@ std::string WholeAnswer::body() const {
   }
   body["choices"] = std::move(choices);
   body["usage"] = usage_json(usage);
+  body["metadata"] = json::object{{"weight_version", *choices_.back().finish->weight_version}};
   return json::serialize(body);
 }
 

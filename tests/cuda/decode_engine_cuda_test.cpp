@@ -62,9 +62,10 @@ class KernelEngine {
     if (kernels) {
       EXPECT_EQ(kernel_decode_refusal(model.config(), model.cache_formats(), model.numerics_name()),
                 "");
-      runner.decode_path = kernel_decode(narrow_flash_folder());
+      runner.decode_path = kernel_decode();
     }
     runner.paint_pages = true;
+    runner.weights_folder = narrow_flash_folder().string();
     auto executor = std::make_unique<ModelExecutor>(std::move(model), runner, "flash");
     executor_ = executor.get();
     engine::EngineConfig config;
@@ -332,15 +333,16 @@ TEST_F(NarrowFlashGpu, AStepAfterTheFirstAllocatesNothing) {
                        {.max_running_requests = kSlots, .chunk_tokens = 64, .drafts = false});
   cache::PoolMemory pools = model.make_pools(sizes, /*paint=*/false);
   const ModelConfig& config = model.config();
-  const std::unique_ptr<DecodePath> path = kernel_decode(narrow_flash_folder())(
-      {.config = config,
-       .pools = pools,
-       .num_slots = kSlots,
-       .max_context = kMostContext,
-       .plain_frequencies =
-           ops::rope_frequencies(config.qk_rope_head_dim, config.rope_theta, std::nullopt),
-       .compressed_frequencies = ops::rope_frequencies(
-           config.qk_rope_head_dim, config.compress_rope_theta, config.yarn)});
+  const std::unique_ptr<DecodePath> path =
+      kernel_decode()({.config = config,
+                       .pools = pools,
+                       .folder = narrow_flash_folder().string(),
+                       .num_slots = kSlots,
+                       .max_context = kMostContext,
+                       .plain_frequencies = ops::rope_frequencies(
+                           config.qk_rope_head_dim, config.rope_theta, std::nullopt),
+                       .compressed_frequencies = ops::rope_frequencies(
+                           config.qk_rope_head_dim, config.compress_rope_theta, config.yarn)});
   for (int32_t slot = 0; slot < kSlots; ++slot) {
     path->change_page({.slot = RequestSlot(slot),
                        .block = 0,

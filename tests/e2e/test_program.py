@@ -87,6 +87,15 @@ def test_plan_counts_the_written_weights(published):
     assert {kind: row["tensors"] for kind, row in weights.items()} == stored
 
 
+def test_plan_begins_with_words_for_a_newcomer():
+    words = good("plan", "--config", "flash").split("weights\n")[0]
+    assert "The weights take" in words and "--memory-gib" in words
+    words = good("plan", "--config", "flash", "--ranks", 4, "--memory-gib", 141).split("weights\n")[0]
+    assert "each of 4 ranks holds" in words and "whole contexts" in words and "requests at a time" in words
+    assert "--ranks 4 would do" in refused("plan", "--config", "flash", "--memory-gib", 60)
+    assert "no number of ranks" in refused("plan", "--config", "flash", "--memory-gib", 0.01)
+
+
 # Least values of the flags that count something.
 COUNTS = {
     "serve": {"--threads": 1, "--port": 0, "--context-length": 0, "--max-running-requests": 1,
@@ -112,6 +121,7 @@ FRACTIONS = [(["plan"], "--swa-full-tokens-ratio"), (["plan"], "--checkpoint-mem
     (["serve"], "model"),
     (["bench"], "model"),
     (["bench", "engine"], "model"),
+    (["bench", "serve", "--requests", 0], "--requests"),
     (["bench", "engine", "nowhere", "--traffic", "rush"], "--traffic"),
     (["bench", "engine", "nowhere", "--synthetic", "nothing"], "nothing"),
     (["serve", "nowhere"], "nowhere"),
@@ -176,7 +186,8 @@ def verdicts(output):
 def test_doctor_looks_before_serving(tmp_path):
     found = verdicts(good("doctor", ABACUS, "--port", 0))
     assert {what: verdict for what, (verdict, _) in found.items() if what != "files"} == dict.fromkeys(
-        ["program", "processor", "config", "weights", "tokenizer", "format", "address"], "ok")
+        ["program", "processor", "config", "weights", "cache", "tokenizer", "format", "address", "next"], "ok")
+    assert "MiB keeps up to" in found["cache"][1] and f"baleen serve {ABACUS}" in found["next"][1]
     assert "chat profile v4" in found["format"][1]
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -185,6 +196,7 @@ def test_doctor_looks_before_serving(tmp_path):
     found = verdicts(done.stdout)
     assert done.returncode == 1 and "doctor" in done.stderr
     assert found["config"][0] == "ok" and found["weights"][0] == "fail" and found["tokenizer"][0] == "fail"
+    assert "next" not in found
 
 
 def test_doctor_finds_an_address_that_is_taken():

@@ -1,20 +1,32 @@
-"""Answers of a random model under grammars, held against their schemas by an independent validator.
+"""Structured answers and forced calls of models that would rather write something else, held against their schemas
+by an independent validator: a made-up model that draws evenly from what is allowed, the model that ships with the
+repository, and a real one with random weights, with and without drafts.
 
-BALEEN_LONG=1 (make check-long) asks for 1,000 answers of each kind, else for a short form of it.
+BALEEN_LONG=1 (make check-long) asks for 1,000 answers of each kind and model, else for a short form of it; with
+BALEEN_RESULTS a row of each is appended to that CSV file.
 """
+import concurrent.futures
+import csv
+import datetime
 import json
 import os
+import pathlib
 import random
+import subprocess
+import time
 
 import httpx
 import jsonschema
 import pytest
 
-from conftest import start_scripted
+from conftest import ABACUS, TOP, Server, start_scripted
 
+LONG = bool(os.environ.get("BALEEN_LONG"))
 NUM_SCHEMAS = 50
-NUM_ANSWERS = 1000 if os.environ.get("BALEEN_LONG") else 100
+AT_A_TIME = 16
 WORDS = ["rot", "grün", "蓝色", "👩‍💻", "a b", "", "\"quoted\"", "back\\slash", "line\nend", "ｶﾅ"]
+# Name, drafts, answers of each kind in the short form; 0: only in the long one.
+MODELS = [("made-up", 0, 100), ("made-up", 3, 40), ("abacus", 0, 0), ("abacus", 3, 16), ("random", 0, 0), ("random", 3, 16)]
 
 
 def some_schema(source, depth):
@@ -46,47 +58,103 @@ def some_object(source, depth):
             "required": names[:source.randint(1, len(names))], "additionalProperties": False}
 
 
-@pytest.fixture(scope="module")
-def random_model(tmp_path_factory):
-    server = start_scripted(tmp_path_factory.mktemp("random"), step_delay_us=0, max_context=16384,
-                            scripts=[{"prompt_contains": "", "random_seed": 1}])
-    yield server
+def start_model(name, drafts, folder, program):
+    if name == "made-up":
+        return start_scripted(folder, step_delay_us=0, max_context=16384, max_drafts=drafts,
+                              scripts=[{"prompt_contains": "", "random_seed": 1}])
+    model = ABACUS
+    if name == "random":
+        model = folder / "random"
+        subprocess.run([program, "synth", model, "--config", ABACUS, "--tokenizer", ABACUS, "--seed", "7"], check=True,
+                       capture_output=True)
+    speculation = ["--speculative-num-steps", drafts] if drafts else ["--speculative-algorithm", "none"]
+    return Server([program, "serve", model, "--port", "0", "--drain-timeout", "5", "--log-level", "warn", *speculation], name)
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=lambda value: f"{value[0]}-drafts{value[1]}")
+def asked(request, tmp_path_factory):
+    """A server, and how many answers of each kind are asked of it."""
+    name, drafts, num_short = request.param
+    if num_short == 0 and not LONG:
+        pytest.skip("only in the long form")
+    program = None if name == "made-up" else request.getfixturevalue("program")
+    server = start_model(name, drafts, tmp_path_factory.mktemp("model"), program)
+    server.drafts = drafts
+    yield server, 1000 if LONG else num_short
     assert server.stop() == 0, "".join(server.log)
 
 
 def ask(server, number, **fields):
     thinking = {"type": "enabled", "budget_tokens": 10} if number % 2 else {"type": "disabled"}
-    answer = httpx.post(f"{server.url}/v1/chat/completions", timeout=60, json={
+    answer = httpx.post(f"{server.url}/v1/chat/completions", timeout=300, json={
         "model": server.model, "messages": [{"role": "user", "content": f"number {number}"}], "thinking": thinking,
-        **fields})
+        "seed": number, **fields})
     assert answer.status_code == 200, (fields, answer.text)
-    return answer.json()["choices"][0]
+    return answer.json()
 
 
-def test_schema_answers(random_model):
+def ask_all(server, count, check, kind):
+    """`check(number)` for each, several at a time; every one must hold. Gives the tokens of an answer."""
+    begun = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
+        tokens = list(pool.map(check, range(count)))
+    if results := os.environ.get("BALEEN_RESULTS"):
+        file = pathlib.Path(results)
+        fresh = not file.exists()
+        commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], cwd=TOP,
+                                capture_output=True, text=True).stdout.strip()
+        with open(file, "a", newline="") as rows:
+            writer = csv.writer(rows, lineterminator="\n")
+            if fresh:
+                writer.writerow(["model", "drafts", "kind", "schemas", "answers", "valid", "mean_tokens", "seconds", "commit",
+                                 "date"])
+            writer.writerow([server.model if server.model != "scripted" else "made-up", server.drafts, kind, NUM_SCHEMAS,
+                             count, len(tokens), f"{sum(tokens) / count:.1f}", f"{time.monotonic() - begun:.0f}", commit,
+                             datetime.date.today().isoformat()])
+
+
+def test_schema_answers(asked):
+    server, count = asked
     source = random.Random(7)
     schemas = [some_object(source, source.randint(1, 3)) for _ in range(NUM_SCHEMAS)]
-    for number in range(NUM_ANSWERS):
+
+    def check(number):
         schema = schemas[number % NUM_SCHEMAS]
-        choice = ask(random_model, number, response_format={
+        body = ask(server, number, response_format={
             "type": "json_schema", "json_schema": {"name": "answer", "schema": schema}})
+        choice = body["choices"][0]
         assert choice["finish_reason"] == "stop", (schema, choice)
         jsonschema.validate(json.loads(choice["message"]["content"]), schema)
+        return body["usage"]["completion_tokens"]
+    ask_all(server, count, check, "json_schema")
 
 
-def test_forced_calls(random_model):
+def test_forced_calls(asked):
+    server, count = asked
     source = random.Random(11)
     schemas = [some_object(source, source.randint(1, 2)) for _ in range(NUM_SCHEMAS)]
-    for number in range(NUM_ANSWERS):
+
+    def check(number):
         chosen = [schemas[(number + k) % NUM_SCHEMAS] for k in range(3)]
         tools = [{"type": "function", "function": {"name": f"tool_{k}", "parameters": schema}}
                  for k, schema in enumerate(chosen)]
         named = number % 3 == 0
-        choice = ask(random_model, number, tools=tools, tool_choice={
+        body = ask(server, number, tools=tools, tool_choice={
             "type": "function", "function": {"name": "tool_1"}} if named else "required")
+        choice = body["choices"][0]
         assert choice["finish_reason"] == "tool_calls", (chosen, choice)
         calls = choice["message"]["tool_calls"]
         assert not named or [call["function"]["name"] for call in calls] == ["tool_1"]
         for call in calls:
             schema = chosen[int(call["function"]["name"].rsplit("_", 1)[1])]
             jsonschema.validate(json.loads(call["function"]["arguments"]), schema)
+        return body["usage"]["completion_tokens"]
+    ask_all(server, count, check, "forced_call")
+
+
+def test_drafts_have_a_part_in_it(asked):
+    """Where drafts are on, some of the answers' tokens were drafted."""
+    server, _ = asked
+    if server.drafts == 0 or server.model == "scripted":
+        pytest.skip("no model that drafts")
+    assert server.metric("sglang:spec_verify_calls_total") > 0

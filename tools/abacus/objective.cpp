@@ -9,6 +9,7 @@
 #include "model/taps.h"
 #include "model/whole_model.h"
 #include "ops/token_loss.h"
+#include "train/auxiliary_losses.h"
 
 namespace baleen::abacus {
 namespace {
@@ -22,22 +23,16 @@ at::Tensor weighted_loss(const at::Tensor& logits,
   return (ops::cross_entropy(logits, targets) * weights).sum() / weights.sum().clamp_min(1e-6);
 }
 
-/// Attention on the visible entries, summed over the heads and normalised, against the softmax of
-/// the index scores; the mean over the real tokens that see at least two entries.
-at::Tensor index_divergence(const LayerTaps& taps, int64_t ratio, const at::Tensor& real) {
-  const at::Tensor& scores = taps.index_scores;
-  const int64_t tokens = scores.size(1);
-  const auto integers = scores.options().dtype(at::kLong).requires_grad(false);
-  const at::Tensor visible =
-      at::arange(1, tokens + 1, integers).div(ratio, "floor").unsqueeze(1);  // [T, 1]
-  const at::Tensor hidden = at::arange(scores.size(2), integers).ge(visible);
-  const at::Tensor target =
-      taps.entry_attention / taps.entry_attention.sum(-1, true).clamp_min(1e-12);
-  const at::Tensor log_scores =
-      at::log_softmax(scores.masked_fill(hidden, -1e30), -1).masked_fill(hidden, 0.0);
-  const at::Tensor divergence = (target * (target.clamp_min(1e-12).log() - log_scores)).sum(-1);
-  const at::Tensor counted = real * visible.ge(2).squeeze(1);
-  return (divergence * counted).sum() / counted.sum().clamp_min(1.0);
+at::Tensor without_first(const at::Tensor& rows, int64_t count) {
+  return rows.narrow(1, count, rows.size(1) - count);
+}
+
+/// The mean over the real tokens that see at least two entries.
+at::Tensor index_loss(const LayerTaps& taps, int64_t ratio, const at::Tensor& real) {
+  const at::Tensor counted = without_first(real, std::min(2 * ratio - 1, real.size(1))).sum();
+  return train::index_divergence(
+             taps.index_scores.front(), taps.entry_attention.front(), ratio, real) /
+         counted.clamp_min(1.0);
 }
 
 struct Routing {
@@ -47,21 +42,12 @@ struct Routing {
 
 /// real [B, T] of the rows that the layer routed.
 Routing routing_of(const LayerTaps& taps, const at::Tensor& real) {
-  const int64_t experts = taps.router_scores.size(-1);
-  const int64_t slots = taps.router_experts.size(-1);
-  const std::vector<int64_t> shape = {real.size(0), real.size(1), experts};
-  const at::Tensor mask = real.unsqueeze(-1);
-  const at::Tensor chosen = at::zeros_like(taps.router_scores.detach())
-                                .scatter_(1, taps.router_experts, 1.0)
-                                .view(shape) *
-                            mask;
-  const at::Tensor shares =
-      (taps.router_scores / taps.router_scores.sum(-1, true)).view(shape) * mask;
-  const at::Tensor lengths = mask.sum(1).clamp_min(1.0);  // [B, 1]
-  const at::Tensor counts = chosen.sum(1) / lengths;
-  const double scale = static_cast<double>(experts) / static_cast<double>(slots);
-  return {scale * (counts * (shares.sum(1) / lengths)).sum(-1).mean(),
-          chosen.sum(at::IntArrayRef({0, 1})) / mask.sum()};
+  const int64_t rows = real.size(0);
+  const at::Tensor row_sample = at::arange(rows, at::TensorOptions(at::kLong).device(real.device()))
+                                    .repeat_interleave(real.size(1));
+  const train::LayerBalance balance =
+      train::layer_balance(taps, row_sample, rows, real.reshape({-1}));
+  return {balance.loss / static_cast<double>(rows), balance.load / real.sum()};
 }
 
 model::TrainingOutput run(const ModelParameters& params,
@@ -74,10 +60,6 @@ model::TrainingOutput run(const ModelParameters& params,
   options.tables = settings.tables;
   options.taps = taps;
   return model::forward_training(params, ids, options);
-}
-
-at::Tensor without_first(const at::Tensor& rows, int64_t count) {
-  return rows.narrow(1, count, rows.size(1) - count);
 }
 
 at::Tensor without_last(const at::Tensor& rows) {
@@ -140,8 +122,8 @@ StepLosses step_losses(const ModelParameters& params,
   for (std::size_t i = 0; i < taps.layers.size(); ++i) {
     const LayerTaps& layer = taps.layers[i];
     const LayerSpec& spec = config.layers[i];
-    if (layer.index_scores.defined() && layer.entry_attention.defined()) {
-      losses.index = losses.index + index_divergence(layer, spec.ratio, batch.real);
+    if (layer.index_scores.front().defined() && layer.entry_attention.front().defined()) {
+      losses.index = losses.index + index_loss(layer, spec.ratio, batch.real);
     }
     if (!spec.hash_routed) {
       const bool is_mtp = static_cast<int64_t>(i) >= config.num_hidden_layers;

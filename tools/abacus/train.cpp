@@ -18,10 +18,10 @@
 #include <fmt/format.h>
 
 #include "abacus/batch.h"
-#include "abacus/export.h"
 #include "abacus/phrases.h"
 #include "abacus/trainer.h"
 #include "text/tokenizer.h"
+#include "train/published.h"
 #include "weights/config_json.h"
 
 namespace {
@@ -142,7 +142,7 @@ int run(const Options& options) {
     }
   }
   if (!options.output.empty()) {
-    write_published(trainer.exact(), options.output);
+    train::write_published(trainer.exact(), options.output, {});
     for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
       std::filesystem::copy_file(options.model / name, options.output / name);
     }

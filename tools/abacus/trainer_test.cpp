@@ -9,9 +9,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "abacus/export.h"
 #include "base/error.h"
 #include "model/load_parameters.h"
+#include "train/published.h"
 #include "weights/checkpoint.h"
 #include "weights/config_json.h"
 
@@ -112,7 +112,7 @@ TEST(AbacusExportTest, WhatIsWrittenLoadsAsTheServedModel) {
   const auto folder = fresh_folder("export");
   Trainer trainer(small_config(), small_recipe(4), 9, at::kCPU);
   trainer.step(small_batch(1));
-  write_published(trainer.exact(), folder);
+  train::write_published(trainer.exact(), folder, {});
 
   model::ModelParameters served = trainer.served();
   std::vector<at::Tensor> values;

@@ -13,6 +13,7 @@
 #include "apps/bench/decode.h"
 #include "apps/bench/engine_bench.h"
 #include "apps/bench/kernels.h"
+#include "apps/bench/load/serve_bench.h"
 #include "apps/bench/process_figures.h"
 #include "apps/bench/stream_timing.h"
 #include "apps/commands.h"
@@ -205,6 +206,7 @@ void add_bench(CLI::App& app) {
   add_engine_bench(*command);
   add_bench_kernels(*command);
   add_bench_decode(*command);
+  add_serve_bench(*command);
   command->add_option("--streams", options->streams, "Requests at a time, one row each")
       ->delimiter(',')
       ->check(CLI::Range(1, kMost));

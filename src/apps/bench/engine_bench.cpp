@@ -40,7 +40,7 @@ struct EngineBenchOptions {
 constexpr std::string_view kEngineCsvHeader =
     "model,commit,date,scenario,seed,requests,prompt_tokens,answer_tokens,hit_rate,known_tokens,"
     "recomputed_tokens,recomputed_rate,steps,preemptions,scheduling_us_per_step,tokens_per_draw,"
-    "first_token_ms,gap_p50_ms,gap_p99_ms,gap_max_ms,wall_s";
+    "stood_by_place,first_token_ms,gap_p50_ms,gap_p99_ms,gap_max_ms,wall_s";
 
 /// The kinds of one scenario, the others taken out.
 Traffic traffic_of(const std::string& scenario, Traffic traffic) {
@@ -96,12 +96,21 @@ OpenedModel opened(const EngineBenchOptions& options) {
   return out;
 }
 
+/// 0.81/0.66/0.52, or a dash without speculation.
+std::string places_text(const std::vector<double>& stood_by_place) {
+  std::string out;
+  for (const double rate : stood_by_place) {
+    out += fmt::format("{}{:.2f}", out.empty() ? "" : "/", rate);
+  }
+  return out.empty() ? "-" : out;
+}
+
 std::string csv_line(const std::string& model,
                      const std::string& scenario,
                      uint64_t seed,
                      const TrafficFigures& f) {
   return fmt::format(
-      "{},{},{:%Y-%m-%d},{},{},{},{},{},{:.4f},{},{},{:.4f},{},{},{:.1f},{:.3f},{:.2f},{:.2f},"
+      "{},{},{:%Y-%m-%d},{},{},{},{},{},{:.4f},{},{},{:.4f},{},{},{:.1f},{:.3f},{},{:.2f},{:.2f},"
       "{:.2f},{:.2f},{:.2f}\n",
       model,
       kSourceCommit,
@@ -119,6 +128,7 @@ std::string csv_line(const std::string& model,
       f.preemptions,
       f.scheduling_us,
       f.accepted,
+      places_text(f.stood_by_place),
       f.first_token_ms,
       f.gap_p50_ms,
       f.gap_p99_ms,
@@ -148,7 +158,7 @@ void bench_engine(const EngineBenchOptions& options) {
                                               capacity.cache->geometry.page_tokens,
                                           cache::resume_granularity(capacity.cache->geometry))
                             : std::string("no cache: nothing is shared"));
-  fmt::print("{:<8} {:>8} {:>10} {:>7} {:>11} {:>9} {:>7} {:>8} {:>9} {:>10} {:>9} {:>9}\n",
+  fmt::print("{:<8} {:>8} {:>10} {:>7} {:>11} {:>9} {:>7} {:>8} {:>9} {:>10} {:>9} {:>9} {}\n",
              "traffic",
              "requests",
              "prompt tok",
@@ -160,13 +170,14 @@ void bench_engine(const EngineBenchOptions& options) {
              "tok/draw",
              "first ms",
              "gap p99",
-             "gap max");
+             "gap max",
+             "drafts that stood, by place");
   for (const std::string& scenario : options.scenarios) {
     const TrafficFigures f =
         run_traffic(engine, traffic_of(scenario, options.traffic), options.seed);
     fmt::print(
         "{:<8} {:>8} {:>10} {:>7.1f} {:>11} {:>8.2f}% {:>7} {:>8.1f} {:>9.2f} {:>10.1f} {:>9.1f} "
-        "{:>9.1f}\n",
+        "{:>9.1f} {}\n",
         scenario,
         f.requests,
         f.prompt_tokens,
@@ -178,7 +189,8 @@ void bench_engine(const EngineBenchOptions& options) {
         f.accepted,
         f.first_token_ms,
         f.gap_p99_ms,
-        f.gap_max_ms);
+        f.gap_max_ms,
+        places_text(f.stood_by_place));
     std::fflush(stdout);
     csv.append(csv_line(model.name, scenario, options.seed, f));
   }

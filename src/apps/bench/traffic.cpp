@@ -148,6 +148,14 @@ class TrafficRun {
                       static_cast<double>(std::max<int64_t>(f.steps, 1));
     f.accepted = static_cast<double>(after.num_drawn - before.num_drawn) /
                  static_cast<double>(std::max<int64_t>(after.num_draws - before.num_draws, 1));
+    for (size_t place = 0; place < after.drafts.drafted_at.size(); ++place) {
+      const auto more = [&](const std::vector<int64_t>& now, const std::vector<int64_t>& then) {
+        return static_cast<double>(now[place] - then[place]);
+      };
+      const double tried = more(after.drafts.drafted_at, before.drafts.drafted_at);
+      f.stood_by_place.push_back(
+          tried == 0.0 ? 0.0 : more(after.drafts.accepted_at, before.drafts.accepted_at) / tried);
+    }
     f.first_token_ms = quantile(first_token_ms_, 0.5);
     f.gap_p50_ms = quantile(gaps_ms_, 0.5);
     f.gap_p99_ms = quantile(gaps_ms_, 0.99);

@@ -6,6 +6,7 @@
 //   TrafficFigures figures = run_traffic(engine, {.conversations = 8, .turns = 30}, seed);
 
 #include <cstdint>
+#include <vector>
 
 #include "engine/engine.h"
 
@@ -42,8 +43,11 @@ struct TrafficFigures {
   int64_t steps = 0;
   int64_t preemptions = 0;
   double wall_s = 0.0;
-  double scheduling_us = 0.0;   // processor time per step on the engine's thread, executor excluded
-  double accepted = 0.0;        // tokens per drawing row
+  double scheduling_us = 0.0;  // processor time per step on the engine's thread, executor excluded
+  double accepted = 0.0;       // tokens per drawing row
+  // By place in the chain: drafts that stood of those whose predecessors stood, 0 to 1; none
+  // without speculation.
+  std::vector<double> stood_by_place;
   double first_token_ms = 0.0;  // median
   double gap_p50_ms = 0.0;      // between two events of a request
   double gap_p99_ms = 0.0;

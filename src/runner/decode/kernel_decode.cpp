@@ -30,7 +30,7 @@ int32_t table_blocks(int64_t max_context) {
 
 class KernelDecode final : public DecodePath {
  public:
-  KernelDecode(const std::filesystem::path& folder, const DecodePathContext& context);
+  explicit KernelDecode(const DecodePathContext& context);
 
   std::string name() const override {
     return "decode on kernels, " + std::to_string(graphs_->count()) + " graphs";
@@ -138,18 +138,18 @@ int32_t most_row_tokens(const DecodeModel& model) {
   return most;
 }
 
-DecodeWeights load_weights(const std::filesystem::path& folder, const DecodePathContext& context) {
+DecodeWeights load_weights(const DecodePathContext& context) {
   BALEEN_CUDA_CHECK(cudaSetDevice(context.device_index));
   weights::OpenOptions options;
   options.load_mtp = false;
   DecodeWeights weights = load_decode_weights(
-      weights::Checkpoint::open(folder, options),
+      weights::Checkpoint::open(context.folder, options),
       {.plain = context.plain_frequencies, .compressed = context.compressed_frequencies});
   set_pool_views(weights.model, context.pools);
   return weights;
 }
 
-KernelDecode::KernelDecode(const std::filesystem::path& folder, const DecodePathContext& context)
+KernelDecode::KernelDecode(const DecodePathContext& context)
     : device_(context.device_index),
       max_context_(context.max_context),
       most_tokens_(std::min(context.num_slots * context.max_row_tokens, kMostDecodeTokens)),
@@ -157,7 +157,7 @@ KernelDecode::KernelDecode(const std::filesystem::path& folder, const DecodePath
       vocab_(static_cast<std::size_t>(context.config.vocab_size)),
       stream_bytes_(static_cast<std::size_t>(context.config.hc_mult * context.config.hidden_size) *
                     sizeof(uint16_t)),
-      weights_(load_weights(folder, context)),
+      weights_(load_weights(context)),
       table_memory_(context.num_slots, most_tokens_, table_blocks(max_context_)),
       tables_(table_memory_.host(), table_blocks(max_context_)),
       host_state_(4 * int64_t{most_tokens_} + 1),
@@ -366,9 +366,9 @@ std::string kernel_decode_refusal(const ModelConfig& config,
   return "";
 }
 
-DecodePathMaker kernel_decode(const std::filesystem::path& folder) {
-  return [folder](const DecodePathContext& context) -> std::unique_ptr<DecodePath> {
-    return std::make_unique<KernelDecode>(folder, context);
+DecodePathMaker kernel_decode() {
+  return [](const DecodePathContext& context) -> std::unique_ptr<DecodePath> {
+    return std::make_unique<KernelDecode>(context);
   };
 }
 

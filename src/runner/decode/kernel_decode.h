@@ -4,10 +4,9 @@
 // functions, which refuse.
 //
 //   if (kernel_decode_refusal(config, formats, numerics).empty()) {
-//     runner_config.decode_path = kernel_decode(folder);
+//     runner_config.decode_path = kernel_decode();
 //   }
 
-#include <filesystem>
 #include <string>
 
 #include "base/model_config.h"
@@ -22,9 +21,9 @@ std::string kernel_decode_refusal(const ModelConfig& config,
                                   const cache::CacheFormats& formats,
                                   const std::string& numerics);
 
-/// Makes the path of the published model in `folder`. Making it throws Error: CheckpointError
-/// naming a tensor stored in a format that the kernels do not read, ConfigError naming a pool laid
-/// out otherwise than they expect.
-DecodePathMaker kernel_decode(const std::filesystem::path& folder);
+/// Makes the path of the published model in the context's folder. Making it throws Error:
+/// CheckpointError naming a tensor stored in a format that the kernels do not read, ConfigError
+/// naming a pool laid out otherwise than they expect.
+DecodePathMaker kernel_decode();
 
 }  // namespace baleen::runner

@@ -17,7 +17,7 @@ std::string kernel_decode_refusal(const ModelConfig& /*config*/,
   return kReason;
 }
 
-DecodePathMaker kernel_decode(const std::filesystem::path& /*folder*/) {
+DecodePathMaker kernel_decode() {
   throw ConfigError(kReason);
 }
 

@@ -14,17 +14,6 @@ namespace {
 
 constexpr size_t kMaxMessageToolNameBytes = 128;
 
-const json::object* block_object(const json::value& block,
-                                 const std::string& path,
-                                 Status& status) {
-  if (!block.is_object()) {
-    status = Status::invalid(
-        fmt::format("{}: must be an object, is {}", path, json_kind_name(block)), path);
-    return nullptr;
-  }
-  return &block.get_object();
-}
-
 /// {"type": "text", "text": ...}; the type is read already.
 std::string read_text_block(FieldReader& block) {
   block.require("text");
@@ -38,16 +27,10 @@ std::string read_text_block(FieldReader& block) {
 std::string read_search_result(FieldReader& block) {
   std::string text = block.string("title").value_or("");
   text += "\n" + block.string("source").value_or("");
-  if (const json::array* content = block.array("content")) {
-    for (size_t i = 0; i < content->size() && block.ok(); ++i) {
-      const std::string path = element_path(block.path_of("content"), i);
-      if (const json::object* object = block_object((*content)[i], path, block.status())) {
-        FieldReader inner(*object, path, block.status());
-        inner.only("type", "text");
-        text += "\n" + read_text_block(inner);
-      }
-    }
-  }
+  block.each_object("content", [&](FieldReader& inner, size_t) {
+    inner.only("type", "text");
+    text += "\n" + read_text_block(inner);
+  });
   block.ignore({"cache_control", "citations"});
   block.finish();
   return text;
@@ -80,17 +63,10 @@ void read_plain_content(FieldReader& fields, std::string_view name, text::ChatMe
         fmt::format("must be a string or an array of blocks, is {}", json_kind_name(*content)));
     return;
   }
-  const json::array& list = content->get_array();
-  for (size_t i = 0; i < list.size() && fields.ok(); ++i) {
-    const std::string path = element_path(fields.path_of(name), i);
-    const json::object* object = block_object(list[i], path, fields.status());
-    if (object == nullptr) {
-      return;
-    }
-    FieldReader block(*object, path, fields.status());
+  fields.each_object(name, [&](FieldReader& block, size_t) {
     block.require("type");
     message.parts.push_back(read_shown_block(block, block.string("type").value_or("")));
-  }
+  });
 }
 
 /// Puts together the messages that the blocks of one client message stand for.
@@ -211,16 +187,11 @@ void read_one_message(FieldReader& fields,
   }
   const text::JsonValue* raw_blocks =
       raw_message != nullptr ? raw_message->find("content") : nullptr;
-  const json::array& list = content->get_array();
-  for (size_t i = 0; i < list.size() && fields.ok(); ++i) {
-    const std::string block_path = element_path(fields.path_of("content"), i);
-    if (const json::object* object = block_object(list[i], block_path, fields.status())) {
-      FieldReader block(*object, block_path, fields.status());
-      const bool in_raw = raw_blocks != nullptr && i < raw_blocks->items.size();
-      builder.add_block(block, in_raw ? &raw_blocks->items[i] : nullptr);
-    }
-  }
-  builder.finish(!list.empty());
+  fields.each_object("content", [&](FieldReader& block, size_t i) {
+    const bool in_raw = raw_blocks != nullptr && i < raw_blocks->items.size();
+    builder.add_block(block, in_raw ? &raw_blocks->items[i] : nullptr);
+  });
+  builder.finish(!content->get_array().empty());
 }
 
 /// The tool's function as the prompt shows it.
@@ -248,13 +219,7 @@ void read_one_tool(FieldReader& tool,
   tool.only("defer_loading", false);
   tool.ignore({"cache_control", "eager_input_streaming"});
   tool.finish();
-  if (!is_tool_name(name, kMaxMessageToolNameBytes)) {
-    tool.fail(
-        "name",
-        fmt::format("must be 1 to {} letters, digits, '_', '-' or '.'", kMaxMessageToolNameBytes));
-  } else if (!names.insert(name).second) {
-    tool.fail("name", fmt::format("\"{}\" is declared twice", name));
-  }
+  claim_tool_name(tool, name, kMaxMessageToolNameBytes, names);
   const text::JsonValue* schema =
       raw_tool != nullptr && has_schema ? raw_tool->find("input_schema") : nullptr;
   if (!tool.ok() || schema == nullptr) {
@@ -295,23 +260,18 @@ void read_message_list(FieldReader& fields, RawJson& raw, Conversation& conversa
     conversation.message_paths.push_back(fields.path_of("system"));
   }
   fields.require("messages");
-  const json::array* list = fields.array("messages");
-  if (list == nullptr) {
-    return;
-  }
-  if (list->empty()) {
+  if (const json::array* list = fields.array("messages"); list != nullptr && list->empty()) {
     fields.fail("messages", "must have at least one message");
   }
-  for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
-    const std::string path = element_path("messages", i);
-    if (const json::object* object = block_object((*list)[i], path, fields.status())) {
-      FieldReader message(*object, path, fields.status());
-      read_one_message(message, raw.element("messages", i), path, conversation);
-    }
-  }
+  fields.each_object("messages", [&](FieldReader& message, size_t i) {
+    read_one_message(message,
+                     raw.element("messages", i),
+                     element_path(fields.path_of("messages"), i),
+                     conversation);
+  });
   const std::vector<text::ChatMessage>& messages = conversation.chat.messages;
   conversation.chat.continue_final_message =
-      fields.ok() && messages.back().role == text::Role::kAssistant;
+      fields.ok() && !messages.empty() && messages.back().role == text::Role::kAssistant;
 }
 
 void read_message_tools(FieldReader& fields, RawJson& raw, Conversation& conversation) {
@@ -320,16 +280,10 @@ void read_message_tools(FieldReader& fields, RawJson& raw, Conversation& convers
     FieldReader inner(*choice, fields.path_of("tool_choice"), fields.status());
     read_choice(inner, tools.choice);
   }
-  if (const json::array* list = fields.array("tools")) {
-    std::set<std::string> names;
-    for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
-      const std::string path = element_path("tools", i);
-      if (const json::object* object = block_object((*list)[i], path, fields.status())) {
-        FieldReader tool(*object, path, fields.status());
-        read_one_tool(tool, raw.element("tools", i), names, tools);
-      }
-    }
-  }
+  std::set<std::string> names;
+  fields.each_object("tools", [&](FieldReader& tool, size_t i) {
+    read_one_tool(tool, raw.element("tools", i), names, tools);
+  });
   settle_tools(fields, tools);
   conversation.chat.functions = std::move(tools.functions);
   conversation.tools = std::move(tools.specs);

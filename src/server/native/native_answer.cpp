@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include <boost/json/serialize.hpp>
 
+#include "cache/choice_arrays.h"
 #include "server/api_error.h"
+#include "server/base64.h"
 #include "text/tokenizer.h"
 
 namespace baleen::server {
@@ -27,6 +30,22 @@ json::object finish_reason(const engine::FinishInfo& finish, int32_t last_id) {
               {"matched",
                finish.matched_stop ? json::value(*finish.matched_stop) : json::value(last_id)}};
   }
+}
+
+/// What speculation did for the choice; nothing where it had no part in it.
+void add_drafts(const engine::DraftCounts& drafts, json::object& meta) {
+  if (drafts.verify_steps == 0) {
+    return;
+  }
+  const auto ratio = [](int64_t part, int64_t whole) {
+    return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+  };
+  meta["spec_verify_ct"] = drafts.verify_steps;
+  meta["spec_draft_token_num"] = drafts.drafted;
+  meta["spec_accept_token_num"] = drafts.accepted;
+  meta["spec_accept_rate"] = ratio(drafts.accepted, drafts.drafted);
+  // Tokens per step that verified drafts: the model's own is one of them.
+  meta["spec_accept_length"] = 1.0 + ratio(drafts.accepted, drafts.verify_steps);
 }
 
 }  // namespace
@@ -95,7 +114,7 @@ json::object NativeAnswer::meta_info(size_t index) const {
   const Choice& choice = choices_[index];
   const NativeOptions& native = *options().native;
   const NativeChoice& wanted = native.choices[index];
-  json::object meta{{"id", wanted.id}, {"weight_version", native.weight_version}};
+  json::object meta{{"id", wanted.id}};
   meta["prompt_tokens"] = wanted.num_prompt_tokens;
   meta["completion_tokens"] = static_cast<int64_t>(choice.ids.size());
   if (choice.finish) {
@@ -103,7 +122,10 @@ json::object NativeAnswer::meta_info(size_t index) const {
     meta["finish_reason"] =
         finish_reason(*choice.finish, choice.ids.empty() ? -1 : choice.ids.back());
     meta["cached_tokens"] = choice.finish->cached_tokens;
+    meta["weight_version"] = *choice.finish->weight_version;
     meta["e2e_latency"] = took.count();
+    add_drafts(choice.finish->drafts, meta);
+    add_choices(index, meta);
   } else {
     meta["finish_reason"] = nullptr;
   }
@@ -115,6 +137,33 @@ json::object NativeAnswer::meta_info(size_t index) const {
     }
   }
   return meta;
+}
+
+/// The experts and entries that were asked for, from routed_experts_start_len on.
+void NativeAnswer::add_choices(size_t index, json::object& meta) const {
+  const NativeOptions& native = *options().native;
+  const Choice& choice = choices_[index];
+  if (!choice.finish->choices) {
+    return;
+  }
+  const cache::ChoiceRecords& records = *choice.finish->choices;
+  const bool coded = native.encoding == ChoiceEncoding::kCoded;
+  if (native.routes && coded) {
+    meta["routed_experts"] = base64(records.routes);
+  } else if (native.routes) {
+    std::vector<int32_t> ids = native.choices[index].prompt;
+    ids.insert(ids.end(), choice.ids.begin(), choice.ids.end());
+    meta["routed_experts"] = base64_of_numbers(
+        cache::expert_array(*native.recorded,
+                            records,
+                            choice.finish->token_routes.get(),
+                            std::span(ids).subspan(static_cast<size_t>(records.first_position),
+                                                   static_cast<size_t>(records.count))));
+  }
+  if (native.picks) {
+    meta["indexer_topk"] = coded ? base64(records.picks)
+                                 : base64_of_numbers(cache::pick_array(*native.recorded, records));
+  }
 }
 
 json::object NativeAnswer::choice_json(size_t index) const {

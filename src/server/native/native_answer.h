@@ -37,6 +37,7 @@ class NativeAnswer final : public Answer {
   json::array triple(int32_t id, std::optional<float> logprob) const;
   json::object choice_json(size_t index) const;
   json::object meta_info(size_t index) const;
+  void add_choices(size_t index, json::object& meta) const;
 
   std::optional<http::ResponseWriter> writer_;  // until a stream begins
   std::optional<http::EventStream> events_;     // from then on

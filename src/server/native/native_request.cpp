@@ -141,6 +141,9 @@ GenerationFields read_sampling_params(const json::object& object,
   read_stop_fields(fields, "min_new_tokens", request);
   max_tokens = fields.integer("max_new_tokens", 0, kMaxInt32);
   out.n = static_cast<int32_t>(fields.integer("n", 1, kMaxChoices).value_or(1));
+  if (const auto drafts = fields.integer("max_drafts", 0, kMaxInt32)) {
+    request.max_drafts = static_cast<int32_t>(*drafts);
+  }
   request.output.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
   fields.only("spaces_between_special_tokens", true);  // this tokenizer never puts any
   AnswerFormat format;
@@ -170,15 +173,34 @@ void read_logprob_fields(BatchFields& batch,
   request.want_prompt_logprobs = choice.logprob_start >= 0;
 }
 
+/// The first position of the choices that are asked for; none: the first of all.
+std::optional<int64_t> read_choice_fields(FieldReader& fields,
+                                          const RequestContext& context,
+                                          NativeOptions& native) {
+  native.routes = fields.boolean("return_routed_experts").value_or(false);
+  native.picks = fields.boolean("return_indexer_topk").value_or(false);
+  const auto from = fields.integer("routed_experts_start_len", 0, kMaxInt32);
+  const std::string encoding = fields.string("choices_encoding").value_or("int32");
+  if (encoding == "coded") {
+    native.encoding = ChoiceEncoding::kCoded;
+  } else if (encoding != "int32") {
+    fields.fail("choices_encoding",
+                fmt::format("must be int32 or coded, is \"{}\"", shortened(encoding)));
+  }
+  native.recorded = context.choices;
+  if ((native.routes || native.picks) && !native.recorded) {
+    fields.fail(native.routes ? "return_routed_experts" : "return_indexer_topk",
+                "is not recorded here: the server must run with --record-choices");
+  }
+  return from;
+}
+
 void refuse_unbuilt(FieldReader& fields) {
   fields.only("return_hidden_states", false);
-  fields.only("return_routed_experts", false);
-  fields.only("return_indexer_topk", false);
   fields.only("return_entropy", false);
   fields.only("background", false);
   fields.ignore({"no_logs", "log_metrics"});  // there is no text in our log, and no other metric
   fields.not_supported({"token_ids_logprob",
-                        "routed_experts_start_len",
                         "session_params",
                         "custom_logit_processor",
                         "extra_key",
@@ -210,9 +232,9 @@ Result<ApiRequest> read_native_request(const json::object& body, const RequestCo
   common.model = context.config.model_name;
   common.stream = fields.boolean("stream").value_or(false);
   auto native = std::make_shared<NativeOptions>();
-  native->weight_version = context.config.weight_version;
   native->arrived = std::chrono::steady_clock::now();
   native->text_in_logprobs = fields.boolean("return_text_in_logprobs").value_or(false);
+  const std::optional<int64_t> choices_from = read_choice_fields(fields, context, *native);
   refuse_unbuilt(fields);
   Prompts prompts = read_native_prompts(fields, *context.tokenizer);
   request.prompt_field = fields.value("text") != nullptr ? "text" : "input_ids";
@@ -243,6 +265,18 @@ Result<ApiRequest> read_native_request(const json::object& body, const RequestCo
         fields.fail(prompts.paths[p], "must have at least one token");
       }
       break;
+    }
+    one.request.want_routes = native->routes;
+    one.request.want_picks = native->picks;
+    one.request.choices_from = static_cast<int32_t>(choices_from.value_or(0));
+    if (one.request.choices_from > static_cast<int32_t>(prompts.ids[p].size())) {
+      fields.fail(
+          "routed_experts_start_len",
+          fmt::format("lies behind the {} tokens of {}", prompts.ids[p].size(), prompts.paths[p]));
+      break;
+    }
+    if (native->routes) {
+      choice.prompt = prompts.ids[p];
     }
     choice.first_prompt_id = prompts.ids[p][0];
     choice.num_prompt_tokens = static_cast<int64_t>(prompts.ids[p].size());

@@ -1,8 +1,12 @@
 // POST /generate over HTTP: text and ids, batches, log-probs, cumulative streams, aborts, errors.
 #include <future>
+#include <span>
 
 #include <gtest/gtest.h>
 
+#include "cache/choice_arrays.h"
+#include "engine/scripted_choices.h"
+#include "server/base64.h"
 #include "server/scripted_api_test.h"
 
 namespace baleen::server {
@@ -135,6 +139,118 @@ TEST(NativeTest, AnAnswerIsCutWhereTheContextEnds) {
   EXPECT_EQ(body.at("meta_info").at("prompt_tokens").as_int64() +
                 body.at("meta_info").at("completion_tokens").as_int64(),
             64);
+}
+
+/// Layers 0 and 2 choose by score, 1 by token id; layer 2 picks.
+cache::ChoiceLayout recorded_layers() {
+  cache::ChoiceLayout layout;
+  layout.routed_layers = {0, 2};
+  layout.picking_layers = {2};
+  layout.num_experts = 300;
+  layout.experts_per_token = 2;
+  layout.ratio = 4;
+  layout.topk = 3;
+  return layout;
+}
+
+ScriptedApiOptions recording(int64_t vocab_size) {
+  ScriptedApiOptions options;
+  options.choices = recorded_layers();
+  auto routes = std::make_shared<cache::TokenRoutes>();
+  routes->layers = {1};
+  routes->vocab_size = vocab_size;
+  routes->experts_per_token = 2;
+  for (int32_t id = 0; id < vocab_size; ++id) {
+    routes->experts.push_back(id % 150);
+    routes->experts.push_back(id % 150 + 100);
+  }
+  options.token_routes = std::move(routes);
+  return options;
+}
+
+TEST(NativeTest, ChoicesOfAllTokensThatRanComeAsArrays) {
+  const auto tokenizer = text::Tokenizer::load("src/text/testdata/tiny_tokenizer.json");
+  const ScriptedApiOptions options = recording(tokenizer->vocab_size());
+  ScriptedApi api(options);
+  api.emit_pieces({"f", "orty", "-two and more of it"});  // a prompt gives one token
+  for (const int32_t from : {0, 3}) {
+    for (const bool streams : {false, true}) {
+      const std::string request =
+          R"({"text": "what is six times seven?", "return_routed_experts": true,
+              "return_indexer_topk": true, "routed_experts_start_len": )" +
+          std::to_string(from) + (streams ? R"(, "stream": true})" : "}");
+      const json::value body = streams ? api.stream(kGeneratePath, request).chunks.back()
+                                       : api.ok(kGeneratePath, request);
+      std::vector<int32_t> ids = api.last_prompt();
+      for (const json::value& id : body.at("output_ids").as_array()) {
+        ids.push_back(static_cast<int32_t>(id.as_int64()));
+      }
+      ids.pop_back();  // the last token has not run
+      const auto of = std::span(ids).subspan(static_cast<size_t>(from));
+      const cache::ChoiceRecords records = engine::scripted_choices(recorded_layers(), of, from);
+      const json::value& meta = body.at("meta_info");
+      EXPECT_EQ(std::string(meta.at("routed_experts").as_string()),
+                base64_of_numbers(cache::expert_array(
+                    recorded_layers(), records, options.token_routes.get(), of)));
+      EXPECT_EQ(std::string(meta.at("indexer_topk").as_string()),
+                base64_of_numbers(cache::pick_array(recorded_layers(), records)));
+      EXPECT_EQ(meta.at("routed_experts").as_string().size(), (of.size() * 3 * 2 * 4 + 2) / 3 * 4);
+      EXPECT_EQ(meta.at("indexer_topk").as_string().size(), (of.size() * 3 * 4 + 2) / 3 * 4);
+    }
+  }
+}
+
+TEST(NativeTest, ChoicesComeCodedAndOnlyWhereAskedFor) {
+  const auto tokenizer = text::Tokenizer::load("src/text/testdata/tiny_tokenizer.json");
+  ScriptedApi api(recording(tokenizer->vocab_size()));
+  api.emit("abcdefghijklmnop");
+  const json::value body = api.ok(
+      kGeneratePath, R"({"text": "q", "return_indexer_topk": true, "choices_encoding": "coded"})");
+  std::vector<int32_t> ids = api.last_prompt();
+  for (const json::value& id : body.at("output_ids").as_array()) {
+    ids.push_back(static_cast<int32_t>(id.as_int64()));
+  }
+  ids.pop_back();
+  const json::object& meta = body.at("meta_info").as_object();
+  EXPECT_EQ(std::string(meta.at("indexer_topk").as_string()),
+            base64(engine::scripted_choices(recorded_layers(), ids, 0).picks));
+  EXPECT_FALSE(meta.contains("routed_experts"));
+  const json::object plain = api.ok(kGeneratePath, R"({"text": "q"})").at("meta_info").as_object();
+  EXPECT_FALSE(plain.contains("routed_experts") || plain.contains("indexer_topk"));
+  for (const char* fields : {R"("choices_encoding": "text")",
+                             R"("return_routed_experts": 1)",
+                             R"("return_routed_experts": true, "routed_experts_start_len": -1)",
+                             R"("return_routed_experts": true, "routed_experts_start_len": 99)"}) {
+    EXPECT_EQ(api.post(kGeneratePath, R"({"text": "q", )" + std::string(fields) + "}").status, 400)
+        << fields;
+  }
+  const json::value facts = json::parse(api.client().get("/server_info")->body);
+  EXPECT_EQ(json::serialize(facts.at("recorded_choices").at("routed_layers")), "[0,2]");
+}
+
+TEST(NativeTest, SaysWhatSpeculationDid) {
+  ScriptedApiOptions options;
+  options.max_drafts = 3;
+  ScriptedApi api(options);
+  std::vector<std::string> pieces(8, "abcd");
+  api.emit_pieces(pieces);
+  const json::value body = api.ok(kGeneratePath, R"({"text": "q", "rid": "x"})");
+  const json::object& meta = body.at("meta_info").as_object();
+  const int64_t steps = meta.at("spec_verify_ct").as_int64();
+  const int64_t drafted = meta.at("spec_draft_token_num").as_int64();
+  const int64_t accepted = meta.at("spec_accept_token_num").as_int64();
+  EXPECT_GT(steps, 0);
+  EXPECT_GT(accepted, 0);
+  EXPECT_GE(drafted, accepted);
+  EXPECT_DOUBLE_EQ(meta.at("spec_accept_rate").as_double(),
+                   static_cast<double>(accepted) / static_cast<double>(drafted));
+  const json::value usage = api.ok(kTextPath, R"({"model": "m", "prompt": "q"})").at("usage");
+  const json::value& details = usage.at("completion_tokens_details");
+  EXPECT_GT(details.at("accepted_prediction_tokens").as_int64(), 0);
+  EXPECT_FALSE(api.ok(kGeneratePath, R"({"text": "q", "sampling_params": {"max_drafts": 0}})")
+                   .at("meta_info")
+                   .as_object()
+                   .contains("spec_verify_ct"));
 }
 
 TEST(NativeTest, AbortsByTheClientsId) {

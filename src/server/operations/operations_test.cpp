@@ -42,6 +42,27 @@ TEST(OperationsTest, HealthGenerateTimesOutWhereNothingMoves) {
   EXPECT_EQ(get_status(api, "/health_generate"), 503);
 }
 
+TEST(OperationsTest, HealthSaysThatAStepDoesNotEndUntilItDoes) {
+  ScriptedApiOptions options;
+  options.step_delay = std::chrono::seconds(2);
+  options.step_timeout_s = 0.02;
+  ScriptedApi api(options);
+  api.emit("x");
+  EXPECT_EQ(get_status(api, "/health"), 200);
+  auto answer = std::async(std::launch::async, [&] {
+    return api.post(kTextPath, R"({"model": "m", "prompt": "q", "max_tokens": 1})");
+  });
+  for (int i = 0; i < 1000 && api.engine->stats().late_step_s == 0.0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const auto response = api.client().get("/health");
+  ASSERT_TRUE(response.ok());
+  EXPECT_EQ(response->status, 503);
+  EXPECT_NE(response->body.find("a step has not ended for"), std::string::npos) << response->body;
+  EXPECT_EQ(answer.get().status, 200);
+  EXPECT_EQ(get_status(api, "/health"), 200);
+}
+
 TEST(OperationsTest, HealthGenerateSucceedsWhileTheQueueIsFull) {
   ScriptedApiOptions options;
   options.step_delay = std::chrono::microseconds(1000);
@@ -63,7 +84,7 @@ TEST(OperationsTest, HealthGenerateSucceedsWhileTheQueueIsFull) {
 
 TEST(OperationsTest, FactsSayWhatIsServed) {
   ScriptedApiOptions options;
-  options.server.weight_version = "v7";
+  options.weight_version = "v7";
   options.server.api_key = "";
   ScriptedApi api(options);
   for (const char* path : {"/model_info", "/get_model_info"}) {

@@ -6,6 +6,49 @@
 
 namespace baleen::server {
 
+namespace {
+
+json::array released_json(engine::MemoryParts parts) {
+  json::array names;
+  if (parts.cache) {
+    names.emplace_back("kv_cache");
+  }
+  if (parts.weights) {
+    names.emplace_back("weights");
+  }
+  return names;
+}
+
+/// Pages of the prefix cache; null: there is none.
+json::value pages_json(const engine::EngineStats& stats) {
+  if (!stats.capacity.cache) {
+    return nullptr;
+  }
+  const cache::ShadowRadixSizes& sizes = stats.capacity.cache->sizes;
+  return json::object{{"full", sizes.full_pages},
+                      {"free_full", stats.pages.free_full},
+                      {"evictable_full", stats.pages.evictable_full},
+                      {"swa", sizes.swa_pages},
+                      {"free_swa", stats.pages.free_swa},
+                      {"evictable_swa", stats.pages.evictable_swa}};
+}
+
+/// What /generate needs to be read: the shapes of its arrays.
+json::value choices_json(const std::optional<cache::ChoiceLayout>& layout) {
+  if (!layout) {
+    return nullptr;
+  }
+  return json::object{
+      {"routed_layers", json::array(layout->routed_layers.begin(), layout->routed_layers.end())},
+      {"picking_layers", json::array(layout->picking_layers.begin(), layout->picking_layers.end())},
+      {"num_experts", layout->num_experts},
+      {"experts_per_token", layout->experts_per_token},
+      {"entry_tokens", layout->ratio},
+      {"index_topk", layout->topk}};
+}
+
+}  // namespace
+
 json::object model_card(const ServerFacts& facts) {
   const ServerConfig& config = facts.config;
   return {{"id", config.model_name},
@@ -22,12 +65,13 @@ json::object model_card(const ServerFacts& facts) {
 
 json::object model_info(const ServerFacts& facts) {
   const ServerConfig& config = facts.config;
+  const engine::EngineStats stats = facts.engine.stats();
   return {{"model_path", config.model_path},
           {"tokenizer_path", config.model_path},
           {"served_model_name", config.model_name},
           {"is_generation", true},
           {"preferred_sampling_params", nullptr},
-          {"weight_version", config.weight_version},
+          {"weight_version", *stats.weight_version},
           {"max_model_len", facts.max_context},
           {"chat_profile", chat_profile_name(config.chat_profile)}};
 }
@@ -57,11 +101,12 @@ json::object server_info(const ServerFacts& facts) {
                            {"num_running_reqs", stats.num_running},
                            {"num_waiting_reqs", stats.num_waiting},
                            {"num_used_tokens", stats.num_used_tokens},
-                           {"num_steps", stats.num_steps}};
+                           {"num_steps", stats.num_steps},
+                           {"pages", pages_json(stats)}};
   return {{"version", config.version},
           {"model_path", config.model_path},
           {"served_model_name", config.model_name},
-          {"weight_version", config.weight_version},
+          {"weight_version", *stats.weight_version},
           {"host", config.http.host},
           {"chat_profile", chat_profile_name(config.chat_profile)},
           {"default_thinking", config.default_thinking},
@@ -77,6 +122,9 @@ json::object server_info(const ServerFacts& facts) {
           {"max_body_bytes", config.http.max_body_bytes},
           {"max_connections", config.http.max_connections},
           {"has_prefix_cache", capacity.cache.has_value()},
+          {"is_paused", stats.is_paused},
+          {"released_memory", released_json(stats.released)},
+          {"recorded_choices", choices_json(capacity.choices)},
           {"internal_states", json::array{state}}};
 }
 

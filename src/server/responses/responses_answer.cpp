@@ -1,5 +1,7 @@
 #include "server/responses/responses_answer.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include <boost/json/array.hpp>
@@ -7,7 +9,9 @@
 
 #include "server/answer_json.h"
 #include "server/api_error.h"
+#include "server/logprob_json.h"
 #include "server/responses/response_store.h"
+#include "text/tokenizer.h"
 
 namespace baleen::server {
 namespace {
@@ -30,14 +34,14 @@ TextEvents events_of(ResponseItem::Kind kind) {
   return {"", ""};
 }
 
-json::object part_json(ResponseItem::Kind kind, const std::string& text) {
-  if (kind == ResponseItem::Kind::kReasoning) {
-    return {{"type", "reasoning_text"}, {"text", text}};
+json::object part_json(const ResponseItem& item) {
+  if (item.kind == ResponseItem::Kind::kReasoning) {
+    return {{"type", "reasoning_text"}, {"text", item.text}};
   }
   return {{"type", "output_text"},
-          {"text", text},
+          {"text", item.text},
           {"annotations", json::array()},
-          {"logprobs", json::array()}};
+          {"logprobs", item.logprobs}};
 }
 
 const char* status_name(const engine::FinishInfo& finish) {
@@ -65,7 +69,7 @@ json::object ResponseItem::to_json(const char* status) const {
   const bool is_begun = !text.empty() || std::string_view(status) != "in_progress";
   json::array content;
   if (is_begun) {
-    content.push_back(part_json(kind, text));
+    content.push_back(part_json(*this));
   }
   switch (kind) {
     case Kind::kReasoning:
@@ -161,6 +165,11 @@ void ResponsesAnswer::begin() {
 }
 
 void ResponsesAnswer::on_event(size_t, engine::OutputEvent&& event) {
+  take_tokens(std::move(event.tokens));
+  for (const text::OutputDelta& delta : event.deltas) {
+    has_called_ = has_called_ || delta.part == text::OutputPart::kToolCallBegin;
+    text_bytes_ += delta.part == text::OutputPart::kContent && !has_called_ ? delta.text.size() : 0;
+  }
   if (options().stream) {
     begin();
     for (text::OutputDelta& delta : join_deltas(std::move(event.deltas))) {
@@ -168,6 +177,30 @@ void ResponsesAnswer::on_event(size_t, engine::OutputEvent&& event) {
     }
   }
   finish_ = std::move(event.finish);
+}
+
+void ResponsesAnswer::take_tokens(std::vector<engine::GeneratedToken>&& tokens) {
+  if (!options().logprobs || has_called_) {
+    return;
+  }
+  for (engine::GeneratedToken& token : tokens) {
+    if (!token.reasoning) {
+      tokens_.push_back(std::move(token));
+    }
+  }
+}
+
+/// Of the tokens that begin in the first `text_bytes` of the content and are in no item yet. The
+/// content begins with the first token behind the reasoning; those of calls and of the end come
+/// after it.
+json::array ResponsesAnswer::logprobs_up_to(size_t text_bytes) {
+  size_t count = 0;
+  while (count < tokens_.size() && token_bytes_ < text_bytes) {
+    token_bytes_ += tokenizer().token_bytes(tokens_[count++].id).size();
+  }
+  json::array logprobs = token_logprobs(tokenizer(), std::span(tokens_).first(count));
+  tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(count));
+  return logprobs;
 }
 
 void ResponsesAnswer::take_delta(text::OutputDelta&& delta) {
@@ -210,7 +243,7 @@ json::object ResponsesAnswer::place() const {
 
 json::object ResponsesAnswer::part() const {
   json::object data = place();
-  data["part"] = part_json(items_.back().kind, items_.back().text);
+  data["part"] = part_json(items_.back());
   return data;
 }
 
@@ -246,7 +279,9 @@ void ResponsesAnswer::send_text(std::string delta) {
   json::object data = place();
   data["delta"] = std::move(delta);
   if (item.kind == ResponseItem::Kind::kMessage) {
-    data["logprobs"] = json::array();
+    json::array logprobs = logprobs_up_to(std::min(item.text.size(), text_bytes_));
+    item.logprobs.insert(item.logprobs.end(), logprobs.begin(), logprobs.end());
+    data["logprobs"] = std::move(logprobs);
   }
   send(events_of(item.kind).delta, std::move(data));
 }
@@ -265,7 +300,7 @@ void ResponsesAnswer::close_item(const char* status) {
     done["text"] = item.text;
   }
   if (item.kind == ResponseItem::Kind::kMessage) {
-    done["logprobs"] = json::array();
+    done["logprobs"] = item.logprobs;
   }
   send(events_of(item.kind).done, std::move(done));
   if (item.kind != ResponseItem::Kind::kCall) {
@@ -292,7 +327,8 @@ void ResponsesAnswer::settle_items() {
     add(ResponseItem::Kind::kReasoning, "rs_", message.reasoning);
   }
   if (!message.content.empty() || (message.tool_calls.empty() && message.reasoning.empty())) {
-    add(ResponseItem::Kind::kMessage, "msg_", message.content);
+    add(ResponseItem::Kind::kMessage, "msg_", message.content)->logprobs =
+        logprobs_up_to(text_bytes_);
   }
   if (!statuses_.empty()) {
     statuses_.back() = status;

@@ -23,7 +23,8 @@ struct ResponseItem {
   std::string id;
   std::string call_id;
   std::string name;
-  std::string text;  // reasoning, content or arguments
+  std::string text;      // reasoning, content or arguments
+  json::array logprobs;  // of the content's tokens, where asked for
 
   json::object to_json(const char* status) const;
 };
@@ -41,6 +42,8 @@ class ResponsesAnswer final : public Answer {
   void open(ResponseItem::Kind kind, std::string name);
   void close_item(const char* status);
   void send_text(std::string delta);
+  void take_tokens(std::vector<engine::GeneratedToken>&& tokens);
+  json::array logprobs_up_to(size_t text_bytes);
   void send(const char* event, json::object data);
   json::object part() const;   // of the open item
   json::object place() const;  // item_id, output_index, content_index
@@ -51,6 +54,10 @@ class ResponsesAnswer final : public Answer {
   std::optional<http::ResponseWriter> writer_;  // until a stream begins
   std::optional<http::EventStream> events_;     // from then on
   int64_t sequence_number_ = 0;
+  std::vector<engine::GeneratedToken> tokens_;  // of the answer's text, not in an item yet
+  size_t token_bytes_ = 0;                      // of those that are
+  size_t text_bytes_ = 0;                       // content before the first call, so far
+  bool has_called_ = false;
   std::vector<ResponseItem> items_;
   std::vector<std::string> statuses_;  // of the items that are closed
   bool is_open_ = false;               // the last item

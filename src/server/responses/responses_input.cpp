@@ -11,8 +11,6 @@
 namespace baleen::server {
 namespace {
 
-constexpr size_t kMaxFunctionNameBytes = 64;
-
 /// A text, or the joined texts of parts of type `type` or `other_type`.
 std::vector<text::ContentPart> read_item_parts(FieldReader& fields, std::string_view name) {
   std::vector<text::ContentPart> parts;
@@ -24,15 +22,7 @@ std::vector<text::ContentPart> read_item_parts(FieldReader& fields, std::string_
     parts.push_back({"text", std::string(content->get_string())});
     return parts;
   }
-  const json::array* list = fields.array(name);
-  for (size_t i = 0; list != nullptr && i < list->size() && fields.ok(); ++i) {
-    const std::string path = element_path(fields.path_of(name), i);
-    if (!(*list)[i].is_object()) {
-      fields.fail(element_path(name, i),
-                  fmt::format("must be an object, is {}", json_kind_name((*list)[i])));
-      break;
-    }
-    FieldReader part((*list)[i].get_object(), path, fields.status());
+  fields.each_object(name, [&](FieldReader& part, size_t) {
     part.require("type");
     const std::string type = part.string("type").value_or("");
     if (type == "refusal") {
@@ -48,7 +38,7 @@ std::vector<text::ContentPart> read_item_parts(FieldReader& fields, std::string_
     }
     part.ignore({"annotations", "logprobs"});
     part.finish();
-  }
+  });
   return parts;
 }
 
@@ -168,35 +158,12 @@ void read_flat_choice(FieldReader& fields, ToolChoice& out) {
   read_tool_choice_word(fields, *choice, out);
 }
 
-void read_flat_tool(FieldReader& tool,
-                    const text::JsonValue* raw_tool,
-                    std::set<std::string>& names,
-                    ToolFields& tools) {
-  tool.require("type");
-  tool.only("type", "function");
-  tool.require("name");
-  const std::string name = tool.string("name").value_or("");
-  tool.string("description");
-  const bool has_parameters = tool.object("parameters") != nullptr;
-  const bool strict = tool.boolean("strict").value_or(false);
-  tool.finish();
-  if (!is_tool_name(name, kMaxFunctionNameBytes)) {
-    tool.fail("name", "must be 1 to 64 letters, digits, '_', '-' or '.'");
-  } else if (!names.insert(name).second) {
-    tool.fail("name", fmt::format("\"{}\" is declared twice", name));
-  }
-  if (!tool.ok() || raw_tool == nullptr) {
-    return;
-  }
-  // The prompt shows the function as chat completions have it, without the type.
-  text::JsonValue function = *raw_tool;
-  std::erase_if(function.members, [](const text::JsonMember& member) {
+/// The function as chat completions have it, which is how the prompt shows it.
+text::JsonValue without_type(text::JsonValue tool) {
+  std::erase_if(tool.members, [](const text::JsonMember& member) {
     return member.key == "type" || member.value.kind == text::JsonValue::Kind::kNull;
   });
-  const text::JsonValue* parameters = has_parameters ? raw_tool->find("parameters") : nullptr;
-  tools.functions.push_back(text::json_text(function));
-  tools.specs.push_back(
-      {name, parameters != nullptr ? text::json_text(*parameters) : std::string(), strict});
+  return tool;
 }
 
 }  // namespace
@@ -219,37 +186,25 @@ void read_input_items(FieldReader& fields, Conversation& conversation) {
         fmt::format("must be a string or an array of items, is {}", json_kind_name(*input)));
     return;
   }
-  const json::array& list = input->get_array();
   ItemReader reader(conversation);
-  for (size_t i = 0; i < list.size() && fields.ok(); ++i) {
-    const std::string path = element_path(fields.path_of("input"), i);
-    if (!list[i].is_object()) {
-      fields.fail(element_path("input", i),
-                  fmt::format("must be an object, is {}", json_kind_name(list[i])));
-      break;
-    }
-    FieldReader item(list[i].get_object(), path, fields.status());
-    reader.read(item, path);
-  }
+  fields.each_object("input", [&](FieldReader& item, size_t i) {
+    reader.read(item, element_path(fields.path_of("input"), i));
+  });
 }
 
 void read_flat_tools(FieldReader& fields, RawJson& raw, Conversation& conversation) {
   ToolFields tools;
   read_flat_choice(fields, tools.choice);
   tools.choice.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
-  if (const json::array* list = fields.array("tools")) {
-    std::set<std::string> names;
-    for (size_t i = 0; i < list->size() && fields.ok(); ++i) {
-      const std::string path = element_path(fields.path_of("tools"), i);
-      if (!(*list)[i].is_object()) {
-        fields.fail(element_path("tools", i),
-                    fmt::format("must be an object, is {}", json_kind_name((*list)[i])));
-        break;
-      }
-      FieldReader tool((*list)[i].get_object(), path, fields.status());
-      read_flat_tool(tool, raw.element("tools", i), names, tools);
-    }
-  }
+  std::set<std::string> names;
+  fields.each_object("tools", [&](FieldReader& tool, size_t i) {
+    tool.require("type");
+    tool.only("type", "function");
+    const text::JsonValue* raw_tool = raw.element("tools", i);
+    const text::JsonValue function =
+        raw_tool != nullptr ? without_type(*raw_tool) : text::JsonValue();
+    read_function(tool, raw_tool != nullptr ? &function : nullptr, names, tools);
+  });
   settle_tools(fields, tools);
   conversation.chat.functions = std::move(tools.functions);
   conversation.tools = std::move(tools.specs);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/request_limits.h"
 #include "server/chat_prompt.h"
 #include "server/echo.h"
 #include "server/generation_fields.h"
@@ -66,17 +67,27 @@ void read_unused(FieldReader& fields) {
   }
   fields.only("background", false);
   fields.only("truncation", "disabled");
-  fields.only("top_logprobs", 0);
-  // Reasoning is sent in the open, so that there is nothing to encrypt.
-  if (const auto include = fields.string_list("include")) {
-    for (size_t i = 0; i < include->size(); ++i) {
-      if ((*include)[i] != "reasoning.encrypted_content") {
-        fields.fail(element_path("include", i),
-                    fmt::format("\"{}\" is not supported", shortened((*include)[i])));
-      }
+  fields.not_supported({"conversation", "prompt", "max_tool_calls", "context_management"});
+}
+
+/// "include" and "top_logprobs": the log-probs of the message's text. Reasoning is sent in the
+/// open, so that there is nothing to encrypt.
+void read_include(FieldReader& fields, engine::GenerationRequest& request) {
+  request.top_logprobs =
+      static_cast<int32_t>(fields.integer("top_logprobs", 0, engine::kMaxTopLogprobs).value_or(0));
+  request.want_logprobs = request.top_logprobs > 0;
+  const auto include = fields.string_list("include");
+  for (size_t i = 0; include && i < include->size(); ++i) {
+    const std::string& name = (*include)[i];
+    if (name == "message.output_text.logprobs") {
+      request.want_logprobs = true;
+    } else if (name != "reasoning.encrypted_content") {
+      fields.fail(element_path("include", i),
+                  fmt::format("\"{}\" is not supported; accepted: message.output_text.logprobs, "
+                              "reasoning.encrypted_content",
+                              shortened(name)));
     }
   }
-  fields.not_supported({"conversation", "prompt", "max_tool_calls", "context_management"});
 }
 
 /// The conversation that the request continues, and its instructions in front.
@@ -124,6 +135,7 @@ json::object settings_of(const json::object& body) {
                         {"text", json::object{{"format", json::object{{"type", "text"}}}}},
                         {"tool_choice", "auto"},
                         {"tools", json::array()},
+                        {"top_logprobs", 0},
                         {"top_p", 1.0},
                         {"truncation", "disabled"}};
   for (auto& setting : settings) {
@@ -157,6 +169,7 @@ Result<ApiRequest> read_responses_request(const json::object& body, const Reques
   read_reasoning_field(fields, conversation);
   read_text_field(fields, raw, conversation.format);
   read_unused(fields);
+  read_include(fields, common.request);
   if (fields.ok()) {
     status = check_model(common.model, context.config);
   }
@@ -177,17 +190,8 @@ Result<ApiRequest> read_responses_request(const json::object& body, const Reques
                               messages.end());
   }
   request.answer.responses = std::move(responses);
-  Result<std::vector<int32_t>> prompt =
-      prepare_conversation(std::move(conversation), context, common.request);
-  if (!prompt.ok()) {
-    return prompt.status();
-  }
-  if (status = expand_choices(
-          std::move(common), {std::move(prompt).value()}, max_tokens, kMaxInt32, context, request);
-      !status.ok()) {
-    return status;
-  }
-  return request;
+  return expand_conversation(
+      std::move(conversation), std::move(common), max_tokens, context, std::move(request));
 }
 
 }  // namespace baleen::server

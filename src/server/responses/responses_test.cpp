@@ -95,6 +95,49 @@ TEST(ResponsesTest, EventsAreNumberedAndSayTheSameAtEverySplit) {
   }
 }
 
+/// The texts of the tokens that a message's log-probs name, joined; each has a log-prob.
+std::string text_of_logprobs(const json::value& list, size_t num_top) {
+  std::string text;
+  for (const json::value& token : list.as_array()) {
+    text += token.at("token").as_string();
+    EXPECT_LT(token.at("logprob").as_double(), 0.0);
+    EXPECT_EQ(token.at("top_logprobs").as_array().size(), num_top);
+  }
+  return text;
+}
+
+TEST(ResponsesTest, LogprobsAreOfTheMessagesTextAlone) {
+  ScriptedApi api;
+  const std::string script = kReasonAndCall;
+  const std::string fields = std::string(kEffort) + ", " + kAddFunction +
+                             R"(, "include": ["message.output_text.logprobs"], "top_logprobs": 2)";
+  api.emit(script);
+  const json::value body = api.ok(kResponsesPath, respond(fields));
+  EXPECT_EQ(body.at("top_logprobs").as_int64(), 2);
+  const json::value& part = body.at("output").at(1).at("content").at(0);
+  EXPECT_EQ(text_of_logprobs(part.at("logprobs"), 2), "Adding.");
+  EXPECT_FALSE(body.at("output").at(0).at("content").at(0).as_object().contains("logprobs"));
+  for (size_t at = 1; at < script.size(); ++at) {
+    api.emit_pieces({script.substr(0, at), script.substr(at)});
+    const StreamedEvents events =
+        api.stream(kResponsesPath, respond(fields + R"(, "stream": true)"));
+    std::string streamed;
+    for (const json::value& event : events.chunks) {
+      if (event.at("type") == "response.output_text.delta") {
+        streamed += text_of_logprobs(event.at("logprobs"), 2);
+      } else if (event.at("type") == "response.output_text.done") {
+        EXPECT_EQ(text_of_logprobs(event.at("logprobs"), 2), streamed);
+      }
+    }
+    // Tokens of the pieces: the last one may reach beyond the text.
+    EXPECT_TRUE(streamed.starts_with("Adding.")) << at << ' ' << streamed;
+    EXPECT_LE(streamed.size(), std::string("Adding.\n\n").size()) << at << ' ' << streamed;
+  }
+  api.emit("plain");
+  const json::value plain = api.ok(kResponsesPath, respond());
+  EXPECT_TRUE(plain.at("output").at(0).at("content").at(0).at("logprobs").as_array().empty());
+}
+
 TEST(ResponsesTest, ItemsOfATurnBecomeOneMessage) {
   ScriptedApi api;
   api.emit("x");
@@ -251,6 +294,7 @@ TEST(ResponsesTest, FaultsNameTheirField) {
   refused(respond(R"("background": true)"), "background");
   refused(respond(R"("truncation": "auto")"), "truncation");
   refused(respond(R"("include": ["file_search_call.results"])"), "include[0]");
+  refused(respond(R"("top_logprobs": 21)"), "top_logprobs");
   refused(respond(R"("max_output_tokens": 0)"), "max_output_tokens");
   refused(respond(R"("max_output_tokens": 100000)"), "input");
   refused(respond(R"("n": 2)"), "n");

@@ -1,0 +1,17 @@
+#include "engine/executor.h"
+
+namespace baleen::engine {
+
+Status Executor::update_weights(const std::string&) {
+  return Status::invalid("this executor's weights cannot be replaced");
+}
+
+Status Executor::release_memory(MemoryParts) {
+  return Status::invalid("this executor cannot release its memory");
+}
+
+Status Executor::resume_memory(MemoryParts) {
+  return Status::invalid("this executor cannot release its memory");
+}
+
+}  // namespace baleen::engine

@@ -1,0 +1,136 @@
+// The live view's stream and the cache tree, over HTTP and by themselves.
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/live/live_feed.h"
+#include "server/live/live_json.h"
+#include "server/scripted_api_test.h"
+
+namespace baleen::server {
+namespace {
+
+/// The first `count` events of /live.
+std::vector<json::value> live_events(ScriptedApi& api, size_t count) {
+  std::vector<json::value> events;
+  http::SseReader reader;
+  http::Client client = api.client();
+  const Result<http::Response> answer =
+      client.stream({"GET", "/live", {}, ""}, [&](std::string_view piece) {
+        reader.push(
+            piece, [&](const http::SseEvent& event) { events.push_back(json::parse(event.data)); });
+        return events.size() < count;
+      });
+  EXPECT_TRUE(answer.ok()) << answer.status().message;
+  return events;
+}
+
+TEST(LiveTest, TellsTotalsThatGrowWithTheWork) {
+  ScriptedApi api;
+  api.server->live_series().set("reward", 0.5);
+  const json::value before = live_events(api, 1).at(0);
+  EXPECT_EQ(before.at("state"), "running");
+  EXPECT_EQ(before.at("generated_tokens").as_int64(), 0);
+  EXPECT_EQ(before.at("slots").as_int64(), 64);
+  EXPECT_EQ(before.at("curves").at("reward").as_double(), 0.5);
+  EXPECT_TRUE(before.at("cache").is_null()) << "the scripted executor shares nothing";
+  EXPECT_EQ(before.at("pools").as_array().size(), 0U);
+  EXPECT_GT(before.at("process").at("resident_bytes").as_int64(), 1 << 20);
+  api.emit("abcdef");
+  const json::value answer = api.ok(kTextPath, R"({"model": "m", "prompt": "qrs"})");
+  const int64_t prompt = answer.at("usage").at("prompt_tokens").as_int64();
+  const int64_t drawn = answer.at("usage").at("completion_tokens").as_int64();
+  const json::value after = live_events(api, 1).at(0);
+  EXPECT_EQ(after.at("prefilled_tokens").as_int64(), prompt);
+  EXPECT_EQ(after.at("generated_tokens").as_int64(), drawn);
+  EXPECT_GT(after.at("steps").as_int64(), before.at("steps").as_int64());
+  EXPECT_GT(after.at("time_s").as_double(), before.at("time_s").as_double());
+  EXPECT_GT(after.at("step_s").as_double(), 0.0);
+}
+
+TEST(LiveTest, EveryViewerGetsTheSameEventsUntilTheServerStops) {
+  ScriptedApi api;
+  constexpr int kViewers = 10;
+  std::atomic<int> num_ended{0};
+  std::atomic<int> num_events{0};
+  std::vector<std::jthread> viewers;
+  for (int i = 0; i < kViewers; ++i) {
+    viewers.emplace_back([&] {
+      http::SseReader reader;
+      http::Client client = api.client();
+      const Result<http::Response> answer =
+          client.stream({"GET", "/live", {}, ""}, [&](std::string_view piece) {
+            reader.push(piece, [&](const http::SseEvent&) { ++num_events; });
+            return true;
+          });
+      num_ended += answer.ok() ? 1 : 0;
+    });
+  }
+  for (int i = 0; i < 3000 && num_events < 2 * kViewers; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_GE(num_events, 2 * kViewers);
+  EXPECT_TRUE(api.server->drain()) << "a viewer holds nothing up";
+  viewers.clear();
+  EXPECT_EQ(num_ended, kViewers) << "each stream has its proper end";
+}
+
+TEST(LiveTest, TheTreeNeedsACacheAndAPage) {
+  ScriptedApi api;
+  const http::Response tree = *api.client().get("/live/tree");
+  EXPECT_EQ(tree.status, 200);
+  EXPECT_EQ(json::parse(tree.body).at("has_cache"), false);
+  EXPECT_EQ(json::parse(tree.body).at("runs").as_array().size(), 0U);
+  for (const char* query : {"?root=x", "?root=-1", "?root=1e9", "?rot=1", "?root="}) {
+    const http::Response answer = *api.client().get(std::string("/live/tree") + query);
+    EXPECT_EQ(answer.status, 400) << query;
+  }
+}
+
+TEST(LiveSeriesTest, KeepsTheLatestOfABoundedNumberOfNames) {
+  LiveSeries series;
+  EXPECT_TRUE(series.set("loss", 2.0));
+  EXPECT_TRUE(series.set("loss", 1.0));
+  EXPECT_FALSE(series.set("loss", std::numeric_limits<double>::quiet_NaN()));
+  EXPECT_EQ(series.latest(), (std::map<std::string, double>{{"loss", 1.0}}));
+  for (size_t i = 0; i < 2 * LiveSeries::kMostNames; ++i) {
+    series.set("n" + std::to_string(i), 1.0);
+  }
+  EXPECT_EQ(series.latest().size(), LiveSeries::kMostNames);
+  EXPECT_TRUE(series.set("loss", 0.5)) << "a known name goes on";
+}
+
+TEST(LiveJsonTest, TellsPoolsReasonsAndRuns) {
+  LiveMoment moment;
+  moment.stats.capacity.cache.emplace();
+  moment.stats.cache.cut_hits[static_cast<size_t>(cache::CutReason::kWindowGone)] = 3;
+  moment.stats.cache.lost_tokens[static_cast<size_t>(cache::CutReason::kWindowGone)] = 700;
+  moment.view.pools.emplace();
+  moment.view.pools->pages = {.total = 10, .used = 4, .kept = 5};
+  const json::value event = live_json(moment);
+  EXPECT_EQ(event.at("cache").at("cut").at("window_gone").at("hits").as_int64(), 3);
+  EXPECT_EQ(event.at("cache").at("cut").at("window_gone").at("lost_tokens").as_int64(), 700);
+  EXPECT_EQ(event.at("pools").as_array().size(), 2U) << "pools without room are left out";
+  EXPECT_EQ(event.at("pools").at(0).at("kept").as_int64(), 5);
+
+  cache::TreeView& tree = moment.view.tree.emplace();
+  tree.root = cache::FullPage(0);
+  cache::TreeViewRun& run = tree.runs.emplace_back();
+  run.first = cache::FullPage(7);
+  run.last = cache::FullPage(9);
+  run.hash = 0xabcULL;
+  run.points.push_back({.position = 300, .kind = cache::PointKind::kTurn, .pins = 1});
+  const json::value drawn = tree_json(moment.view);
+  EXPECT_EQ(drawn.at("has_cache"), true);
+  EXPECT_EQ(drawn.at("runs").at(0).at("first_page").as_int64(), 7);
+  EXPECT_EQ(drawn.at("runs").at(0).at("hash"), "0000000000000abc");
+  EXPECT_EQ(drawn.at("runs").at(0).at("points").at(0).at("position").as_int64(), 300);
+}
+
+}  // namespace
+}  // namespace baleen::server

@@ -1,0 +1,76 @@
+#include "train/published.h"
+
+#include <map>
+#include <span>
+#include <string>
+
+#include <ATen/ATen.h>
+
+#include "base/check.h"
+#include "weights/checkpoint_writer.h"
+#include "weights/config_json.h"
+
+namespace baleen::train {
+namespace {
+
+weights::EncodedParameter encode(const at::Tensor& value,
+                                 const weights::Parameter& parameter,
+                                 weights::WeightFormat format) {
+  const at::Tensor host = value.detach().to(at::kCPU).contiguous();
+  const auto count = static_cast<std::size_t>(host.numel());
+  if (parameter.kind == weights::ParameterKind::kTable) {
+    return weights::encode_table(std::span(host.const_data_ptr<int64_t>(), count));
+  }
+  if (host.scalar_type() == at::kDouble) {
+    return weights::encode_parameter(
+        std::span(host.const_data_ptr<double>(), count), parameter.shape, format);
+  }
+  return weights::encode_parameter(
+      std::span(host.const_data_ptr<float>(), count), parameter.shape, format);
+}
+
+weights::WeightFormat stored_as(ops::LinearFormat format) {
+  return format == ops::LinearFormat::kFp8   ? weights::WeightFormat::kFp8
+         : format == ops::LinearFormat::kFp4 ? weights::WeightFormat::kFp4
+                                             : weights::WeightFormat::kBf16;
+}
+
+}  // namespace
+
+weights::CheckpointFormat published_format(const model::ModelParameters& params, bool rounded) {
+  if (!rounded) {
+    return {.matrices = weights::WeightFormat::kF32, .experts = weights::WeightFormat::kF32};
+  }
+  const model::BlockParameters& block = params.blocks.front();
+  return {.matrices = stored_as(block.attention.wq_a.format),
+          .experts = stored_as(block.moe.w1.format)};
+}
+
+void write_published(const model::ModelParameters& params,
+                     const std::filesystem::path& folder,
+                     const weights::CheckpointFormat& format) {
+  std::map<std::string, at::Tensor> values;
+  model::ModelParameters shown = params;
+  model::for_each_published_tensor(shown, [&](const std::string& name, const at::Tensor& value) {
+    values.emplace(name, value);  // views; nothing is copied yet
+  });
+  ModelConfig config = params.config;
+  const bool quantised = format.matrices == weights::WeightFormat::kFp8;
+  if (quantised && !config.quantization_config) {
+    config.quantization_config.emplace();
+  } else if (!quantised) {
+    config.quantization_config.reset();
+  }
+  config.expert_dtype = format.experts == weights::WeightFormat::kFp4   ? "fp4"
+                        : format.experts == weights::WeightFormat::kFp8 ? "fp8"
+                                                                        : "";
+  weights::CheckpointWriter writer(folder, config, format);
+  for (const weights::Parameter& parameter : writer.parameters()) {
+    const auto found = values.find(parameter.name);
+    BALEEN_CHECK(found != values.end(), "{} has no value", parameter.name);
+    writer.put(parameter, encode(found->second, parameter, writer.format_of(parameter)));
+  }
+  writer.finish(weights::write_config_json(config));
+}
+
+}  // namespace baleen::train

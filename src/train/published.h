@@ -1,0 +1,24 @@
+#pragma once
+// Trained parameters as a checkpoint folder in the published format, which serving reads. Any
+// thread.
+//
+//   write_published(masters.values(), "out/model", published_format(masters.values()));
+
+#include <filesystem>
+
+#include "model/parameters.h"
+#include "weights/tensor_inventory.h"
+
+namespace baleen::train {
+
+/// The formats that the matrices are served in, where `rounded`; else float32 throughout.
+weights::CheckpointFormat published_format(const model::ModelParameters& params, bool rounded);
+
+/// `params`: unrounded values, float or double. Writes model.safetensors (or shards) and
+/// config.json; throws CheckpointError when a model is there already, SystemError when the disk
+/// refuses.
+void write_published(const model::ModelParameters& params,
+                     const std::filesystem::path& folder,
+                     const weights::CheckpointFormat& format);
+
+}  // namespace baleen::train

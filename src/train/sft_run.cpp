@@ -1,0 +1,241 @@
+#include "train/sft_run.h"
+
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "train/commit_folder.h"
+#include "train/loss_plot.h"
+#include "train/metrics_file.h"
+#include "train/published.h"
+#include "train/run_sources.h"
+#include "train/sort_accuracy.h"
+#include "train/train_checkpoint.h"
+#include "train/trainer.h"
+#include "weights/mapped_file.h"
+
+namespace baleen::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// Highest memory use of the process so far, bytes; 0 where the system does not say.
+double peak_memory_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    if (word == "VmHWM:") {
+      double kib = 0.0;
+      status >> kib;
+      return kib * 1024.0;
+    }
+  }
+  return 0.0;
+}
+
+Metrics metrics_of(const StepReport& report, const SftProgress& progress, int64_t bad_lines) {
+  return {{"train/step", static_cast<double>(report.step)},
+          {"train/loss", report.loss},
+          {"train/mtp_loss", report.mtp_loss},
+          {"train/balance", report.balance},
+          {"train/index_loss", report.index_loss},
+          {"train/grad_norm", report.gradient_norm},
+          {"train/lr", report.learning_rate},
+          {"train/skipped_steps", static_cast<double>(report.skipped_steps)},
+          {"data/samples", static_cast<double>(report.samples)},
+          {"data/tokens", static_cast<double>(report.tokens)},
+          {"data/targets", static_cast<double>(report.targets)},
+          {"data/bad_lines", static_cast<double>(bad_lines)},
+          {"perf/step_time", progress.step_seconds},
+          {"perf/tokens_per_sec", progress.tokens_per_second},
+          {"perf/peak_mem_bytes/train", peak_memory_bytes()}};
+}
+
+std::string clock_text(double seconds) {
+  const auto total = static_cast<int64_t>(std::llround(seconds));
+  return total >= 3600 ? fmt::format("{}:{:02}:{:02}", total / 3600, total / 60 % 60, total % 60)
+                       : fmt::format("{}:{:02}", total / 60, total % 60);
+}
+
+/// Refused before the first step, not after the last.
+void check_export_folder(const std::string& folder) {
+  if (!folder.empty() && fs::exists(fs::path(folder) / "config.json")) {
+    throw ConfigError(fmt::format("export_to: there is a model in {} already", folder));
+  }
+}
+
+void export_model(const SftConfig& config, const Trainer& trainer) {
+  const fs::path target = fs::path(config.export_to).lexically_normal();
+  const fs::path name = target.has_filename() ? target.filename() : target.parent_path().filename();
+  const fs::path root =
+      target.has_filename() ? target.parent_path() : target.parent_path().parent_path();
+  CommitFolder folder(root.empty() ? fs::path(".") : root, name.string());
+  const model::ModelParameters& values = trainer.masters().values();
+  const bool rounded = trainer.masters().rounding() == WeightRounding::kServed;
+  write_published(values, folder.path(), published_format(values, rounded));
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
+    const fs::path source = fs::path(config.model) / file;
+    if (!config.model.empty() && fs::exists(source)) {
+      fs::copy_file(source, folder.path() / file);
+    }
+  }
+  folder.commit();
+}
+
+class SftRun {
+ public:
+  SftRun(const SftConfig& config, const SftEvents& events, RunSources sources)
+      : config_(config),
+        events_(events),
+        sources_(std::move(sources)),
+        output_(config.output),
+        trainer_(make_masters(), trainer_config(config, sources_.numerics)) {}
+
+  SftSummary run() {
+    SftSummary summary;
+    if (restore_checkpoint(output_ / "checkpoints", trainer_, sources_.settings)) {
+      say(fmt::format("continues {} at step {}", config_.output, trainer_.next_step()));
+    }
+    summary.first_step = trainer_.next_step();
+    weights::write_text_file(output_ / "train.json", sft_config_json(config_));
+    MetricsFile metrics(output_ / "metrics.jsonl", trainer_.next_step());
+    for (const MetricsFile::Point& point : metrics.kept()) {
+      curve_.push_back({point.step, point.loss});
+    }
+    bool saved = summary.first_step > 0;
+    const Clock::time_point begin = Clock::now();
+    while (trainer_.next_step() < config_.steps && !summary.stopped) {
+      const Clock::time_point step_begin = Clock::now();
+      const StepReport report = trainer_.step(draw_samples(trainer_.next_step()));
+      const SftProgress progress =
+          progress_of(report, seconds_since(step_begin), begin, summary.first_step);
+      metrics.write(metrics_of(report, progress, sources_.num_bad_lines));
+      curve_.push_back({report.step, report.loss});
+      summary.last_loss = report.loss;
+      if (events_.on_step) {
+        events_.on_step(report, progress);
+      }
+      saved = config_.save_interval > 0 && trainer_.next_step() % config_.save_interval == 0;
+      if (saved) {
+        save();
+      }
+      summary.stopped = events_.stop && events_.stop();
+    }
+    summary.seconds = seconds_since(begin);
+    summary.next_step = trainer_.next_step();
+    if (!saved) {
+      save();
+    }
+    weights::write_text_file(output_ / "loss.svg", loss_plot_svg(curve_, "train/loss"));
+    if (!summary.stopped) {
+      finish(summary);
+    }
+    return summary;
+  }
+
+ private:
+  Masters make_masters() {
+    const FreezeRules rules(freeze_config(config_), sources_.params);
+    return Masters(std::move(sources_.params), rules, sources_.rounding);
+  }
+
+  void say(const std::string& line) const {
+    if (events_.say) {
+      events_.say(line);
+    }
+  }
+
+  std::vector<Sample> draw_samples(int64_t step) const {
+    std::vector<Sample> samples;
+    for (int64_t i = 0; i < config_.global_batch_size; ++i) {
+      samples.push_back(sources_.sample(step * config_.global_batch_size + i));
+    }
+    return samples;
+  }
+
+  SftProgress progress_of(const StepReport& report,
+                          double step_seconds,
+                          Clock::time_point begin,
+                          int64_t first_step) const {
+    SftProgress progress;
+    progress.num_steps = config_.steps;
+    progress.step_seconds = step_seconds;
+    progress.tokens_per_second = static_cast<double>(report.tokens) / step_seconds;
+    const auto made = static_cast<double>(trainer_.next_step() - first_step);
+    progress.eta_seconds =
+        seconds_since(begin) / made * static_cast<double>(config_.steps - trainer_.next_step());
+    return progress;
+  }
+
+  void save() const {
+    save_checkpoint(output_ / "checkpoints",
+                    trainer_,
+                    {.settings = sources_.settings,
+                     .keep = static_cast<std::size_t>(config_.keep_checkpoints)});
+  }
+
+  void finish(SftSummary& summary) {
+    if (config_.task == "sort") {
+      summary.accuracy = sort_accuracy(trainer_.masters().leaves(), sources_.numerics);
+    }
+    if (!config_.export_to.empty()) {
+      export_model(config_, trainer_);
+      say(fmt::format("wrote the model to {}", config_.export_to));
+    }
+  }
+
+  const SftConfig& config_;
+  const SftEvents& events_;
+  RunSources sources_;
+  fs::path output_;
+  Trainer trainer_;
+  std::vector<PlotPoint> curve_;
+};
+
+}  // namespace
+
+SftSummary run_sft(const SftConfig& config, const SftEvents& events) {
+  validate(config);
+  check_export_folder(config.export_to);
+  std::error_code error;
+  fs::create_directories(config.output, error);
+  if (error) {
+    throw SystemError(fmt::format("output: {} cannot be made: {}", config.output, error.message()));
+  }
+  at::set_num_threads(static_cast<int>(config.threads));
+  RunSources sources = open_sources(config);
+  if (events.say) {
+    for (const std::string& note : sources.notes) {
+      events.say(note);
+    }
+  }
+  return SftRun(config, events, std::move(sources)).run();
+}
+
+std::string progress_text(const StepReport& report, const SftProgress& progress) {
+  std::string text =
+      fmt::format("step {}/{} | loss {:.4f}", report.step + 1, progress.num_steps, report.loss);
+  if (report.mtp_loss != 0.0) {
+    text += fmt::format(" | mtp {:.4f}", report.mtp_loss);
+  }
+  return text + fmt::format(" | |g| {:.3f}{} | lr {:.2e} | {:.0f} tok/s | {:.2f} s/step | left {}",
+                            report.gradient_norm,
+                            report.skipped ? " skipped" : "",
+                            report.learning_rate,
+                            progress.tokens_per_second,
+                            progress.step_seconds,
+                            clock_text(progress.eta_seconds));
+}
+
+}  // namespace baleen::train

@@ -1,0 +1,217 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace baleen::train {
+namespace {
+
+constexpr double kClipFloor = 1e-6;  // so that a zero gradient has a clip scale
+constexpr int64_t kTablePositions = 256;
+
+void add_parts(const std::vector<std::pair<int64_t, double>>& parts,
+               std::map<int64_t, double>& by_sample) {
+  for (const auto& [sample, loss] : parts) {
+    by_sample[sample] += loss;
+  }
+}
+
+double ordered_sum(const std::map<int64_t, double>& by_sample) {
+  double sum = 0.0;
+  for (const auto& [sample, loss] : by_sample) {
+    sum += loss;
+  }
+  return sum;
+}
+
+int64_t count_weighted(const std::vector<Sample>& samples) {
+  int64_t count = 0;
+  for (const Sample& sample : samples) {
+    count += std::count_if(sample.weights.begin() + 1, sample.weights.end(), [](float weight) {
+      return weight != 0.0F;
+    });
+  }
+  return count;
+}
+
+}  // namespace
+
+double sum_of_squares(const at::Tensor& tensor) {
+  if (!tensor.device().is_cpu()) {
+    return tensor.to(at::kDouble).square().sum().item<double>();
+  }
+  const at::Tensor flat = tensor.contiguous();
+  double sum = 0.0;
+  AT_DISPATCH_FLOATING_TYPES(flat.scalar_type(), "sum_of_squares", [&] {
+    const scalar_t* value = flat.const_data_ptr<scalar_t>();
+    for (int64_t i = 0; i < flat.numel(); ++i) {
+      sum += static_cast<double>(value[i]) * static_cast<double>(value[i]);
+    }
+  });
+  return sum;
+}
+
+Trainer::Trainer(Masters masters, const TrainerConfig& config, RankHooks hooks)
+    : masters_(std::move(masters)),
+      config_(config),
+      hooks_(std::move(hooks)),
+      optimizer_(config.optimizer, slots_of(masters_, config.optimizer)) {}
+
+const model::RopeTables& Trainer::tables(int64_t num_positions) {
+  if (!tables_.plain.cis.defined() || tables_.num_positions() < num_positions) {
+    const at::NoGradGuard no_grad;
+    tables_ = model::make_rope_tables(masters_.config(),
+                                      std::max(num_positions, kTablePositions),
+                                      masters_.values().embed,
+                                      config_.objective.numerics);
+  }
+  return tables_;
+}
+
+void Trainer::restore(int64_t next_step, int64_t skipped_steps) {
+  next_step_ = next_step;
+  skipped_steps_ = skipped_steps;
+  skipped_in_a_row_ = 0;
+  masters_.refresh_served();
+}
+
+StepReport Trainer::step(std::vector<Sample> samples) {
+  StepReport report;
+  report.samples = static_cast<int64_t>(samples.size());
+  report.targets = count_weighted(samples);
+  StepTotals totals = step_totals(samples, config_.objective, masters_.config());
+  for (double* count : {&totals.loss.weight, &totals.loss.mtp_weight, &totals.loss.samples}) {
+    sum_over_samples({count, 1});
+  }
+  for (auto& [ratio, tokens] : totals.index_tokens) {
+    sum_over_samples({&tokens, 1});
+  }
+  std::vector<std::vector<Sample>> batches;
+  if (config_.micro_batch_tokens > 0) {
+    batches = micro_batches(std::move(samples), config_.micro_batch_tokens);
+  } else {
+    batches.push_back(std::move(samples));
+  }
+  report.micro_batches = static_cast<int64_t>(batches.size());
+
+  begin_step();
+  const at::Tensor& like = masters_.values().embed;
+  std::map<int64_t, double> main;
+  std::map<int64_t, double> mtp;
+  std::vector<at::Tensor> loads;
+  for (const std::vector<Sample>& samples_of : batches) {
+    const PackedBatch batch = pack(samples_of,
+                                   totals.loss,
+                                   {.device = like.device(),
+                                    .dtype = like.scalar_type(),
+                                    .pad_multiple = config_.pad_multiple});
+    const MicroBatchLoss loss = micro_batch_loss(
+        masters_.leaves(), batch, totals, config_.objective, tables(batch.groups.back().tokens));
+    loss.total.backward();
+    add_parts(loss.main, main);
+    add_parts(loss.mtp, mtp);
+    report.balance += loss.balance;
+    report.index_loss += loss.index;
+    report.tokens += batch.num_tokens;
+    for (std::size_t i = 0; i < loss.loads.size(); ++i) {
+      if (loads.size() == i) {
+        loads.push_back(loss.loads[i].clone());
+      } else {
+        loads[i].add_(loss.loads[i]);
+      }
+    }
+  }
+  report.loss = ordered_sum(main);
+  report.mtp_loss = ordered_sum(mtp);
+  for (double* value : {&report.loss, &report.mtp_loss, &report.balance, &report.index_loss}) {
+    sum_over_samples({value, 1});
+  }
+  finish_step(report);
+  if (config_.bias_rate != 0.0 && !report.skipped) {
+    balance_routers(loads);
+  }
+  return report;
+}
+
+void Trainer::begin_step() {
+  masters_.zero_gradients();
+}
+
+void Trainer::finish_step(StepReport& report) {
+  const at::NoGradGuard no_grad;
+  for (const TrainedTensor& tensor : masters_.trained()) {
+    const FreezeRules::Rows rows = tensor.still_rows;
+    if (rows.end > rows.first) {
+      tensor.gradient.narrow(0, rows.first, rows.end - rows.first).zero_();
+    }
+  }
+  if (hooks_.reduce_gradients) {
+    hooks_.reduce_gradients(masters_);
+  }
+  report.step = next_step_;
+  report.gradient_norm = global_norm();
+  report.learning_rate = learning_rate(config_.schedule, next_step_);
+  report.skipped = !std::isfinite(report.gradient_norm);
+  if (report.skipped) {
+    ++skipped_steps_;
+    if (++skipped_in_a_row_ >= config_.max_skipped_steps) {
+      throw Error(
+          fmt::format("the gradient of step {} is not finite, as were those of the {} steps "
+                      "before; lower the learning rate or look at the data",
+                      next_step_,
+                      skipped_in_a_row_ - 1));
+    }
+  } else {
+    skipped_in_a_row_ = 0;
+    const double scale =
+        config_.clip_norm > 0.0
+            ? std::min(1.0, config_.clip_norm / (report.gradient_norm + kClipFloor))
+            : 1.0;
+    optimizer_.step(report.learning_rate, scale);
+    masters_.refresh_served();
+  }
+  report.skipped_steps = skipped_steps_;
+  ++next_step_;
+}
+
+double Trainer::global_norm() const {
+  double sum = 0.0;
+  for (const TrainedTensor& tensor : masters_.trained()) {
+    if (tensor.norm_weight > 0.0) {
+      sum += tensor.norm_weight * sum_of_squares(tensor.gradient);
+    }
+  }
+  if (hooks_.sum_over_ranks) {
+    hooks_.sum_over_ranks({&sum, 1});
+  }
+  return std::sqrt(sum);
+}
+
+void Trainer::sum_over_samples(std::span<double> numbers) const {
+  if (hooks_.sum_over_samples) {
+    hooks_.sum_over_samples(numbers);
+  }
+}
+
+void Trainer::balance_routers(const std::vector<at::Tensor>& loads) {
+  const at::NoGradGuard no_grad;
+  std::size_t next = 0;
+  model::ModelParameters shown = masters_.values();
+  model::for_each_parameter(shown, [&](const model::ParameterInfo& info, at::Tensor& value) {
+    if (info.role == model::ParameterRole::kRouterBias && next < loads.size()) {
+      const at::Tensor load = loads[next++].to(at::kCPU, at::kDouble).contiguous();
+      sum_over_samples({load.mutable_data_ptr<double>(), static_cast<std::size_t>(load.numel())});
+      value.add_((load.mean() - load).sign().to(value.options()), config_.bias_rate);
+    }
+  });
+}
+
+}  // namespace baleen::train

@@ -1,0 +1,139 @@
+"""`baleen train` as a program: learning, ending it at any moment, faults."""
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import BIN, TOP
+
+pytestmark = pytest.mark.usefixtures("program")
+LONG = os.environ.get("BALEEN_LONG") == "1"
+SHORT_JOB = ["--task", "sort", "--steps", "12", "--global-batch-size", "8", "--save-interval", "2",
+             "--lr", "1e-3", "--lr-warmup-steps", "3", "--weight-decay", "0", "--mtp-loss-scaling", "0.2"]
+
+
+def command(*arguments):
+    return [str(part) for part in (BIN / "baleen", "train", *arguments)]
+
+
+def train(*arguments, **options):
+    return subprocess.run(command(*arguments), cwd=TOP, capture_output=True, text=True, timeout=300, **options)
+
+
+def final_bytes(folder, step=12):
+    saved = folder / "checkpoints" / f"iter_{step:09}"
+    return [(saved / name).read_bytes() for name in ("model.safetensors", "optim.safetensors")]
+
+
+def metrics(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if not key.startswith("perf/")} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """The short job, run in one go, and how long it took."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    begin = time.monotonic()
+    done = train(*SHORT_JOB, "--output", folder)
+    assert done.returncode == 0, done.stderr
+    return folder, time.monotonic() - begin
+
+
+def test_a_job_killed_at_any_moment_ends_with_the_same_bits(unbroken, tmp_path):
+    reference, seconds = unbroken
+    draw = random.Random(7)
+    kills = 20 if LONG else 2
+    folder = tmp_path / "killed"
+    for _ in range(kills):
+        process = subprocess.Popen(command(*SHORT_JOB, "--output", folder), cwd=TOP,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(draw.uniform(0.0, seconds))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = train(*SHORT_JOB, "--output", folder)
+    assert done.returncode == 0, done.stderr
+    assert final_bytes(folder) == final_bytes(reference)
+    assert metrics(folder) == metrics(reference)
+    left = sorted(entry.name for entry in (folder / "checkpoints").iterdir())
+    assert left == ["iter_000000010", "iter_000000012", "latest"]
+
+
+def test_a_signal_ends_the_job_behind_a_saved_step(unbroken, tmp_path):
+    reference, _ = unbroken
+    process = subprocess.Popen(command(*SHORT_JOB, "--output", tmp_path), cwd=TOP,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "metrics.jsonl").exists() or not (tmp_path / "metrics.jsonl").read_text():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "stopped and saved at step" in output or "done at step 12" in output
+    assert train(*SHORT_JOB, "--output", tmp_path).returncode == 0
+    assert final_bytes(tmp_path) == final_bytes(reference)
+
+
+def test_a_full_disk_is_one_sentence_and_spares_the_old_checkpoint(unbroken, tmp_path):
+    first = train(*SHORT_JOB[:2], "--steps", "2", *SHORT_JOB[4:], "--output", tmp_path)
+    assert first.returncode == 0, first.stderr
+
+    def small_files():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    full = train(*SHORT_JOB, "--output", tmp_path, preexec_fn=small_files)
+    assert full.returncode == 1
+    fault = [line for line in full.stderr.splitlines() if line.startswith("baleen: ")]
+    assert len(fault) == 1 and "safetensors: cannot write: File too large" in fault[0], full.stderr
+    assert (tmp_path / "checkpoints" / "latest").read_text() == "iter_000000002\n"
+    assert train(*SHORT_JOB, "--output", tmp_path).returncode == 0
+    assert final_bytes(tmp_path) == final_bytes(unbroken[0])
+
+
+@pytest.mark.parametrize("arguments, expected", [
+    (["--task", "sort"], "output: name a folder"),
+    (["--output", "OUT"], "model: name a checkpoint folder"),
+    (["--task", "sort", "--output", "OUT", "--steps", "0"], "steps: 0 is too small"),
+    (["--task", "sort", "--output", "OUT", "--freeze-params", "layers[.9"], "is no regular expression"),
+    (["--model", "models/abacus", "--output", "OUT", "--data", "BAD"], "1 of 1 lines cannot be used"),
+    (["--model", "models/abacus", "--output", "OUT", "--data", "none.jsonl"], "none.jsonl: cannot be read"),
+    (["--config", "CONFIG", "--output", "OUT"], "unknown key \"stepz\"; the nearest is \"steps\""),
+])
+def test_faults_are_one_sentence(tmp_path, arguments, expected):
+    (tmp_path / "bad.jsonl").write_text('{"messages": 3}\n')
+    (tmp_path / "config.json").write_text('{"stepz": 3}')
+    places = {"OUT": tmp_path / "out", "BAD": tmp_path / "bad.jsonl", "CONFIG": tmp_path / "config.json"}
+    result = train(*[places.get(part, part) for part in arguments])
+    assert result.returncode == 1
+    faults = [line for line in result.stderr.splitlines() if not line.startswith("train: ")]
+    assert len(faults) == 1 and faults[0].startswith("baleen: "), result.stderr
+    assert expected in faults[0]
+
+
+def test_the_file_stands_behind_the_flags(tmp_path):
+    (tmp_path / "train.json").write_text(json.dumps(
+        {"task": "sort", "steps": 3, "global_batch_size": 4, "lr": 5e-4, "output": str(tmp_path / "file")}))
+    done = train("--config", tmp_path / "train.json", "--steps", "2", "--output", tmp_path / "flag")
+    assert done.returncode == 0, done.stderr
+    held = json.loads((tmp_path / "flag" / "train.json").read_text())
+    assert (held["steps"], held["global_batch_size"], held["lr"]) == (2, 4, 5e-4)
+    assert not (tmp_path / "file").exists()
+    assert "done at step 2 of 2" in done.stdout
+
+
+@pytest.mark.skipif(not LONG, reason="half a minute; `make check-long` runs it")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_nano_job_learns_from_its_teacher(tmp_path, seed):
+    begin = time.monotonic()
+    done = train("--task", "sort", "--seed", seed, "--output", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begin < 40.0
+    losses = [line["train/loss"] for line in metrics(tmp_path)]
+    assert losses[0] == pytest.approx(3.6, abs=0.5)
+    assert sum(losses[-8:]) / 8 == pytest.approx(0.41, abs=0.03)
