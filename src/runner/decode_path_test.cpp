@@ -214,6 +214,7 @@ class PathBench {
     EXPECT_TRUE(status.ok()) << status.message;
     return sink;
   }
+  const engine::Engine& engine() const { return *engine_; }
   /// Without those that the check at start ran.
   int64_t rows_of_path() const { return use.rows - checked_rows_; }
 
