@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "model/forward.h"
+#include "runner/decode/kernel_decode.h"
 #include "runner/model_executor.h"
 #include "weights/config_json.h"
 
@@ -35,6 +36,12 @@ void add_load_flags(CLI::App& command, OpenModelOptions& options) {
           "--chat-profile", options.chat_profile, "Prompt format (default: as the checkpoint says)")
       ->check(CLI::IsMember({"v4", "v4-0731", "v4.1"}));
   command.add_option("--device", options.device, "Where the model runs: cpu, cuda or cuda:N");
+  command
+      .add_option("--decode",
+                  options.decode,
+                  "How single tokens of running sequences are made: portable (tensor operators), "
+                  "kernels, or auto (kernels where they cover the model)")
+      ->check(CLI::IsMember({"auto", "kernels", "portable"}));
   command.add_option("--threads", options.num_threads, "CPU threads of one operator")
       ->check(CLI::Range(1, 1024));
   options.speculation.add(command);
@@ -120,6 +127,34 @@ void apply_schedule(const OpenModelOptions& options, engine::EngineConfig& confi
   config.weight_version = options.weight_version;
 }
 
+namespace {
+
+/// The decode path that the options ask for; none for the model's body alone.
+runner::DecodePathMaker decode_path(const OpenModelOptions& options, const model::Model& model) {
+  std::string reason;
+  if (options.decode == "portable") {
+    reason = "asked for";
+  } else if (options.device == "cpu") {
+    reason = "device is cpu";
+  } else if (options.cache_mib == 0) {
+    reason = "no prefix cache (--cache-mib 0)";
+  } else {
+    reason =
+        runner::kernel_decode_refusal(model.config(), model.cache_formats(), model.numerics_name());
+  }
+  if (reason.empty()) {
+    log::info("apps", "decode path=kernels");
+    return runner::kernel_decode();
+  }
+  if (options.decode == "kernels") {
+    throw ConfigError("--decode kernels: " + reason);
+  }
+  log::info("apps", "decode path=portable reason=\"{}\"", reason);
+  return {};
+}
+
+}  // namespace
+
 OpenedModel open_model(const OpenModelOptions& options) {
   const std::filesystem::path folder = options.folder;
   if (!std::filesystem::is_directory(folder)) {
@@ -162,6 +197,7 @@ OpenedModel open_model(const OpenModelOptions& options) {
   runner.cache_bytes = int64_t{options.cache_mib} << 20;
   runner.drafts = drafts;
   runner.weights_folder = folder.string();
+  runner.decode_path = decode_path(options, model);
   out.executor = std::make_unique<runner::ModelExecutor>(std::move(model), runner, out.name);
   out.engine_config = engine::EngineConfig::for_tokenizer(*out.tokenizer);
   out.engine_config.end_token_ids.clear();

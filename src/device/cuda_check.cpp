@@ -28,4 +28,12 @@ int multiprocessor_count() {
   return count;
 }
 
+std::string device_name() {
+  int device = 0;
+  cudaDeviceProp properties = {};
+  BALEEN_CUDA_CHECK(cudaGetDevice(&device));
+  BALEEN_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  return properties.name;
+}
+
 }  // namespace baleen::device

@@ -4,6 +4,8 @@
 //
 //   BALEEN_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
 
+#include <string>
+
 #include <cuda_runtime_api.h>
 
 #include "base/error.h"
@@ -22,6 +24,8 @@ class DeviceError : public Error {
 int device_count();
 /// Multiprocessors of the current device.
 int multiprocessor_count();
+/// Name of the current device as the driver gives it, "NVIDIA H200".
+std::string device_name();
 
 }  // namespace baleen::device
 

@@ -18,6 +18,10 @@ void Stream::synchronize() const {
   BALEEN_CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
+void Stream::wait_for(const Event& event) const {
+  BALEEN_CUDA_CHECK(cudaStreamWaitEvent(stream_, event.get(), 0));
+}
+
 Event::Event() {
   BALEEN_CUDA_CHECK(cudaEventCreate(&event_));
 }
@@ -28,6 +32,14 @@ Event::~Event() {
 
 void Event::record(const Stream& stream) {
   BALEEN_CUDA_CHECK(cudaEventRecord(event_, stream.get()));
+}
+
+void Event::record_in_graph(cudaStream_t capturing) {
+  BALEEN_CUDA_CHECK(cudaEventRecordWithFlags(event_, capturing, cudaEventRecordExternal));
+}
+
+void Event::record_on_default_stream() {
+  BALEEN_CUDA_CHECK(cudaEventRecord(event_, cudaStreamLegacy));
 }
 
 double Event::microseconds_since(const Event& begin) const {

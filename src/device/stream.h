@@ -12,6 +12,8 @@
 
 namespace baleen::device {
 
+class Event;
+
 class Stream {
  public:
   /// A stream that does not wait for the legacy default stream.
@@ -22,6 +24,8 @@ class Stream {
 
   cudaStream_t get() const { return stream_; }
   void synchronize() const;
+  /// What is submitted from now on waits for what `event` stands for; the host does not.
+  void wait_for(const Event& event) const;
 
  private:
   cudaStream_t stream_ = nullptr;
@@ -35,8 +39,13 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(const Stream& stream);
+  /// Inside a capture: every replay of the graph records the event where it stands.
+  void record_in_graph(cudaStream_t capturing);
+  /// On the legacy default stream, where libraries work that were given no stream.
+  void record_on_default_stream();
   /// Microseconds from `begin` to this event; waits for this event.
   double microseconds_since(const Event& begin) const;
+  cudaEvent_t get() const { return event_; }
 
  private:
   cudaEvent_t event_ = nullptr;

@@ -120,6 +120,22 @@ void Sequence::begin_at(int64_t position, std::span<const uint8_t> last_streams)
   state_->value.begin_at(position, bytes.view(type).to(options.dtype()));
 }
 
+void Sequence::advance_in_pages(int64_t count, const uint8_t* streams) {
+  const c10::InferenceMode inference;
+  at::Tensor rows;
+  if (streams != nullptr) {
+    const RowStore& store = std::as_const(state_->value).streams();
+    const at::TensorOptions options = store.options();
+    const int64_t bytes = count * store.width() * 2;
+    // A copy where the type stays: the bytes belong to somebody else.
+    rows = bytes_at(const_cast<uint8_t*>(streams), bytes, options.device())
+               .view(at::kBFloat16)
+               .reshape({count, store.width()})
+               .to(options.dtype().toScalarType(), /*non_blocking=*/false, /*copy=*/true);
+  }
+  state_->value.advance_in_pages(count, rows);
+}
+
 void Sequence::hide_draft_rows(int64_t before, int64_t hole) {
   state_->value.hide_draft_rows({.before = before, .hole = hole});
 }

@@ -63,6 +63,10 @@ class Sequence {
   /// The same, and the draft layer begins one row earlier, with the streams that copy_streams()
   /// gave for position - 1: bytes in the memory of the device, as there.
   void begin_at(int64_t position, std::span<const uint8_t> last_streams);
+  /// The rows of the next `count` tokens are in the pages: somebody else has run them. `streams`:
+  /// theirs after the last block for the draft layer, bf16 [count, n·H] in the memory of the
+  /// device; null where no draft layer runs.
+  void advance_in_pages(int64_t count, const uint8_t* streams);
   /// Rows of the draft layer that must not be read: those before `before`, and `hole` (-1: none).
   void hide_draft_rows(int64_t before, int64_t hole);
   /// Forgets the chain of guesses behind the tokens processed so far.

@@ -229,6 +229,16 @@ void SequenceState::advance(int64_t new_tokens) {
   high_water_ = std::max(high_water_, num_tokens_);
 }
 
+void SequenceState::advance_in_pages(int64_t count, const at::Tensor& streams) {
+  for (LayerState& layer : layers_) {
+    restart_layer(layer, num_tokens_ + count);
+  }
+  if (options_.with_mtp && streams.defined()) {
+    streams_->append(streams);
+  }
+  advance(count);
+}
+
 int64_t SequenceState::bytes() const {
   int64_t bytes = options_.with_mtp ? streams_->bytes() : 0;
   for (const LayerState& layer : layers_) {

@@ -111,6 +111,9 @@ class SequenceState {
   /// Streams [1, n, H] after the latest row of a draft chain, which its next row continues from.
   at::Tensor& chain_streams() { return chain_streams_; }
   void advance(int64_t new_tokens);
+  /// Somebody else has run the next tokens and left their rows in the pages. `streams` [count,
+  /// n·H]: theirs after the last block; undefined where no draft layer will ask.
+  void advance_in_pages(int64_t count, const at::Tensor& streams);
 
  private:
   explicit SequenceState(const SequenceStateOptions& options) : options_(options) {}

@@ -15,11 +15,6 @@ constexpr uint32_t kDraftStream = 2;     // draws from the draft law
 constexpr uint32_t kAcceptStream = 3;    // the coin of a draft
 constexpr uint32_t kResidualStream = 4;  // draws from max(p - q, 0)
 
-bool has_penalties(const engine::SamplingRow& sampling) {
-  return sampling.frequency_penalty != 0.0F || sampling.presence_penalty != 0.0F ||
-         sampling.repetition_penalty != 1.0F;
-}
-
 kernels::SamplingParams sampling_params(const engine::SamplingRow& row, int64_t position) {
   kernels::SamplingParams params;
   params.temperature = row.temperature;
@@ -90,6 +85,25 @@ int32_t draw_residual(const std::vector<kernels::TokenProbability>& p,
 }
 
 }  // namespace
+
+bool has_penalties(const engine::SamplingRow& sampling) {
+  return sampling.frequency_penalty != 0.0F || sampling.presence_penalty != 0.0F ||
+         sampling.repetition_penalty != 1.0F;
+}
+
+void add_token(const kernels::SampledToken& token,
+               std::span<const kernels::ScoredToken> top,
+               const engine::SamplingRow& sampling,
+               engine::RowResult& result) {
+  result.ids.push_back(token.id);
+  if (sampling.want_logprobs) {
+    result.logprobs.push_back(token.logprob);
+    auto& list = result.top_logprobs.emplace_back();
+    for (const kernels::ScoredToken& scored : top) {
+      list.push_back({scored.id, scored.logprob});
+    }
+  }
+}
 
 bool ChainSampler::propose(const engine::SamplingRow& sampling,
                            int64_t first_position,
@@ -184,14 +198,7 @@ void ChainSampler::accept(const ChainLogits& target,
     if (!counts.empty()) {
       ++counts[static_cast<size_t>(drawn.token.id)];
     }
-    result.ids.push_back(drawn.token.id);
-    if (sampling.want_logprobs) {
-      result.logprobs.push_back(drawn.token.logprob);
-      auto& list = result.top_logprobs.emplace_back();
-      for (const kernels::ScoredToken& scored : top_) {
-        list.push_back({scored.id, scored.logprob});
-      }
-    }
+    add_token(drawn.token, top_, sampling, result);
     if (!drawn.stands || (!simulated && target.simulated_drafts >= 0)) {
       break;
     }

@@ -47,6 +47,14 @@ struct ChainLogits {
   int32_t simulated_drafts = -1;  // so many drafts stand, whatever the target says; -1: real
 };
 
+bool has_penalties(const engine::SamplingRow& sampling);
+
+/// Adds a drawn token to the row's result, with what is wanted of its log-probs.
+void add_token(const kernels::SampledToken& token,
+               std::span<const kernels::ScoredToken> top,
+               const engine::SamplingRow& sampling,
+               engine::RowResult& result);
+
 class ChainSampler {
  public:
   explicit ChainSampler(DraftSampling sampling) : sampling_(sampling) {}

@@ -57,6 +57,13 @@ ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std
   }
   slots_.resize(static_cast<size_t>(config_.num_slots));
   inputs_.reserve(slots_.size());
+  places_.reserve(slots_.size());
+  decode_rows_.reserve(slots_.size());
+  decode_masks_.reserve(slots_.size());  // rows of the path point into the masks
+  if (config_.decode_path && !pools_) {
+    throw ConfigError("decode_path wants a shared cache: cache_bytes is 0");
+  }
+  start_decode_path();
 }
 
 engine::ExecutorCapacity ModelExecutor::capacity() const {
@@ -89,6 +96,9 @@ engine::ExecutorInfo ModelExecutor::info() const {
   engine::ExecutorInfo out;
   out.model_name = model_name_;
   out.numerics = model_.numerics_name();
+  if (decode_path_) {
+    out.numerics += ", " + decode_path_->name();
+  }
   if (const double length = config_.drafts.simulate_accept_length; length > 0.0) {
     out.numerics += ", SIMULATED ACCEPTANCE of " + std::to_string(length) +
                     " tokens per step: answers are wrong";
@@ -118,6 +128,8 @@ void ModelExecutor::reset(const engine::SlotReset& reset) {
                reset.slot.value(),
                reset.first_position);
   slot.sequence[0].begin_at(reset.first_position);
+  slot.decoded_to = -1;
+  slot.ran_on_path = false;
   slot.counts.clear();
   if (!reset.generated.empty()) {
     slot.counts.assign(static_cast<size_t>(model_.config().vocab_size), 0);
@@ -160,9 +172,20 @@ void ModelExecutor::change_page(const cache::PageChange& change) {
   }
   pages.full[block] = change.full;
   pages.swa[block] = change.swa;
+  if (decode_path_) {
+    decode_path_->change_page(change);
+  }
 }
 
 void ModelExecutor::capture(const cache::CaptureJob& job) {
+  if (slot_of(job.slot).ran_on_path) {
+    // A few tokens behind the point at most: the rings still hold all rows that the job wants.
+    cache::CaptureJob from_rings = job;
+    from_rings.in_pass = false;
+    mover_->capture(from_rings, nullptr);
+    keep_streams(job);
+    return;
+  }
   const model::Sequence& sequence = slot_of(job.slot).sequence.at(0);
   const cache::PassRows pass{
       .attention = [&](int64_t layer,
@@ -173,94 +196,220 @@ void ModelExecutor::capture(const cache::CaptureJob& job) {
   keep_streams(job);
 }
 
-void ModelExecutor::run_model(const engine::BatchPlan& plan) {
+/// Few tokens, of which the step wants draws or logits and nothing else of the body.
+bool ModelExecutor::takes_decode_path(const engine::BatchRow& row) const {
+  if (decode_path_ == nullptr || recorder_ || row.kind == engine::RowKind::kPrefill ||
+      wants_prompt_scores(row)) {
+    return false;
+  }
+  const ExecutorSlot& slot = slots_[static_cast<size_t>(row.slot.value())];
+  if (row.kind == engine::RowKind::kVerify && !slot.drafts) {
+    return false;  // what is taken back afterwards, the sequence must know
+  }
+  const auto tokens = row.kind == engine::RowKind::kVerify
+                          ? static_cast<int32_t>(slot.chain.ids.size()) + 1
+                          : row.num_tokens;
+  return tokens <= decode_path_->max_row_tokens() &&
+         int64_t{row.first_position.value()} + tokens <= decode_path_->max_context();
+}
+
+std::span<const int32_t> ModelExecutor::ids_of(const engine::BatchRow& row) {
+  const std::span<const int32_t> planned = std::span<const int32_t>(ids_).subspan(
+      static_cast<size_t>(row.ids_offset), static_cast<size_t>(row.num_tokens - row.num_drafts));
+  if (row.kind != engine::RowKind::kVerify) {
+    return planned;
+  }
+  const std::vector<int32_t>& drafts = slot_of(row.slot).chain.ids;
+  const size_t begin = verified_ids_.size();
+  verified_ids_.push_back(planned[0]);
+  verified_ids_.insert(verified_ids_.end(), drafts.begin(), drafts.end());
+  return std::span<const int32_t>(verified_ids_).subspan(begin, drafts.size() + 1);
+}
+
+void ModelExecutor::add_decode_row(const engine::BatchRow& row,
+                                   const engine::BatchPlan& plan,
+                                   const engine::MaskProvider& masks) {
+  DecodeRow& out = decode_rows_.emplace_back();
+  out.ids = ids_of(row);
+  out.slot = row.slot;
+  out.position = row.first_position.value();
+  if (row.sampling_index < 0) {
+    return;
+  }
+  const engine::SamplingRow& sampling = plan.sampling[static_cast<size_t>(row.sampling_index)];
+  // Simulated acceptance and draws by rejection look at more than the drawn tokens.
+  const bool plain_draws =
+      row.kind == engine::RowKind::kDecode || (config_.drafts.simulate_accept_length == 0.0 &&
+                                               config_.drafts.sampling == DraftSampling::kCoupled);
+  if (!plain_draws || !slot_of(row.slot).counts.empty() || has_penalties(sampling) ||
+      !decode_path_->draws(sampling)) {
+    return;
+  }
+  out.draw = &sampling;
+  if (sampling.bitmask_row >= 0) {
+    decode_masks_.resize(std::max(decode_masks_.size(), decode_rows_.size()));
+    std::vector<uint32_t>& bits = decode_masks_[decode_rows_.size() - 1];
+    bits.assign((static_cast<size_t>(model_.config().vocab_size) + 31) / 32, 0);
+    masks(sampling.bitmask_row, bits);
+    out.allowed_bits = bits;
+  }
+}
+
+void ModelExecutor::run_decode_path() {
+  decode_path_->run(decode_rows_);
+  rows_of_decode_path_ += static_cast<int64_t>(decode_rows_.size());
+  for (size_t i = 0; i < decode_rows_.size(); ++i) {
+    const DecodeRow& row = decode_rows_[i];
+    ExecutorSlot& slot = slot_of(row.slot);
+    slot.ran_on_path = true;
+    const auto count = static_cast<int64_t>(row.ids.size());
+    if (slot.drafts) {
+      slot.sequence.at(0).advance_in_pages(count, decode_path_->streams(i));
+    } else {
+      slot.decoded_to = int64_t{row.position} + count;
+    }
+  }
+}
+
+void ModelExecutor::run_rows(const engine::BatchPlan& plan, const engine::MaskProvider& masks) {
   ids_.clear();
   for (const int32_t id : plan.ids) {
     ids_.push_back(accepted_.resolve(id));
   }
+  places_.clear();
+  decode_rows_.clear();
   inputs_.clear();
   verified_ids_.clear();
   verified_ids_.reserve(rows_.size() * (kMostDrafts + 1));  // inputs point into it
   for (const engine::BatchRow& row : rows_) {
     ExecutorSlot& slot = slot_of(row.slot);
-    BALEEN_CHECK(
-        !slot.sequence.empty() && slot.sequence[0].num_tokens() == row.first_position.value(),
-        "row at {} of a slot with {} tokens",
-        row.first_position.value(),
-        slot.sequence.empty() ? -1 : slot.sequence[0].num_tokens());
-    model::RowInput& input = inputs_.emplace_back();
-    input.sequence = slot.sequence.data();
-    input.first_position = row.first_position.value();
-    input.ids = std::span<const int32_t>(ids_).subspan(
-        static_cast<size_t>(row.ids_offset), static_cast<size_t>(row.num_tokens - row.num_drafts));
-    input.logits = wants_prompt_scores(row)  ? model::LogitsWanted::kAll
-                   : row.sampling_index >= 0 ? model::LogitsWanted::kLast
-                                             : model::LogitsWanted::kNone;
-    input.next_id = row.next_id;
-    // Of a prompt all tokens stand; which of the others do is known after the draw.
-    input.mtp = !slot.drafts                            ? model::MtpRows::kNone
-                : row.kind == engine::RowKind::kPrefill ? model::MtpRows::kComplete
-                                                        : model::MtpRows::kKeepStreams;
-    if (row.kind == engine::RowKind::kVerify) {
-      const std::vector<int32_t>& drafts = slot.chain.ids;
-      const size_t begin = verified_ids_.size();
-      verified_ids_.push_back(input.ids[0]);
-      verified_ids_.insert(verified_ids_.end(), drafts.begin(), drafts.end());
-      input.ids = std::span<const int32_t>(verified_ids_).subspan(begin, drafts.size() + 1);
-      input.logits = model::LogitsWanted::kAll;
+    BALEEN_CHECK(slot.num_tokens() == row.first_position.value(),
+                 "row at {} of a slot with {} tokens",
+                 row.first_position.value(),
+                 slot.num_tokens());
+    if (takes_decode_path(row)) {
+      places_.push_back({.by_path = true, .index = decode_rows_.size()});
+      add_decode_row(row, plan, masks);
+    } else {
+      places_.push_back({.by_path = false, .index = inputs_.size()});
+      slot.catch_up();
+      slot.ran_on_path = false;
+      add_input(row, slot);
     }
   }
-  model_.forward(inputs_, output_);
-  if (model_.forward_config().compute == model::ComputeType::kFloat64) {
-    output_.logits.assign(output_.logits_f64.begin(), output_.logits_f64.end());
+  if (!inputs_.empty() || decode_rows_.empty()) {
+    model_.forward(inputs_, output_);
+    if (model_.forward_config().compute == model::ComputeType::kFloat64) {
+      output_.logits.assign(output_.logits_f64.begin(), output_.logits_f64.end());
+    }
   }
+  if (!decode_rows_.empty()) {
+    run_decode_path();
+  }
+}
+
+void ModelExecutor::add_input(const engine::BatchRow& row, ExecutorSlot& slot) {
+  model::RowInput& input = inputs_.emplace_back();
+  input.sequence = slot.sequence.data();
+  input.first_position = row.first_position.value();
+  input.ids = ids_of(row);
+  input.logits = wants_prompt_scores(row) || row.kind == engine::RowKind::kVerify
+                     ? model::LogitsWanted::kAll
+                 : row.sampling_index >= 0 ? model::LogitsWanted::kLast
+                                           : model::LogitsWanted::kNone;
+  input.next_id = row.next_id;
+  // Of a prompt all tokens stand; which of the others do is known after the draw.
+  input.mtp = !slot.drafts                            ? model::MtpRows::kNone
+              : row.kind == engine::RowKind::kPrefill ? model::MtpRows::kComplete
+                                                      : model::MtpRows::kKeepStreams;
+}
+
+std::span<const float> ModelExecutor::logits_of(size_t place, int64_t index) const {
+  const RowPlace& at = places_[place];
+  if (at.by_path) {
+    const DecodeRow& row = decode_rows_[at.index];
+    return decode_path_->logits(at.index,
+                                index < 0 ? row.ids.size() - 1 : static_cast<size_t>(index));
+  }
+  const model::LogitsSpan& span = output_.spans[at.index];
+  return output_.row(span.begin + (index < 0 ? span.count - 1 : index));
 }
 
 void ModelExecutor::score_prompt(const engine::BatchRow& row,
                                  const engine::BatchPlan& plan,
-                                 const model::LogitsSpan& span,
+                                 size_t place,
                                  engine::RowResult& result) {
   ExecutorSlot& slot = slot_of(row.slot);
   const int32_t first = row.first_position.value();
   for (int32_t p = std::max({1, row.input_logprobs_from, first}); p < first + row.num_tokens; ++p) {
     const int32_t id = plan.ids[static_cast<size_t>(row.ids_offset + p - first)];
-    const std::span<const float> logits = p == first ? std::span<const float>(slot.last_logits)
-                                                     : output_.row(span.begin + p - first - 1);
+    const std::span<const float> logits =
+        p == first ? std::span<const float>(slot.last_logits) : logits_of(place, p - first - 1);
     result.input_logprobs.push_back({id, kernels::plain_logprob(logits, id)});
   }
-  const std::span<const float> last = output_.row(span.begin + span.count - 1);
+  const std::span<const float> last = logits_of(place, -1);
   slot.last_logits.assign(last.begin(), last.end());
 }
 
 void ModelExecutor::draw(const engine::BatchRow& row,
                          const engine::SamplingRow& sampling,
-                         const model::LogitsSpan& span,
+                         size_t place,
                          const engine::MaskProvider& masks,
                          engine::RowResult& result) {
   ExecutorSlot& slot = slot_of(row.slot);
   static const DraftChain kNoDrafts;
   const bool verifies = row.kind == engine::RowKind::kVerify;
   const DraftChain& chain = verifies ? slot.chain : kNoDrafts;
-  // A verify row has logits behind each of its tokens, any other behind its last.
-  const int64_t begin = span.begin + span.count - 1 - static_cast<int64_t>(chain.ids.size());
+  result.num_drafted = static_cast<int32_t>(chain.ids.size());
+  const RowPlace& at = places_[place];
+  if (at.by_path && decode_rows_[at.index].draw != nullptr) {
+    take_drawn(at.index, sampling, chain, result);
+    finish_row(row, result);
+    return;
+  }
   ChainLogits target;
-  target.row = [&](int32_t index) { return output_.row(begin + index); };
+  // A verify row has logits behind each of its tokens, any other behind its last.
+  target.row = [&](int32_t index) { return logits_of(place, verifies ? index : -1); };
   target.first_position = int64_t{row.first_position.value()} + row.num_tokens - row.num_drafts;
   if (sampling.bitmask_row >= 0) {
     BALEEN_CHECK(!verifies, "a row with a mask draws one token");
-    mask_bits_.assign((static_cast<size_t>(output_.vocab_size) + 31) / 32, 0);
+    mask_bits_.assign((static_cast<size_t>(model_.config().vocab_size) + 31) / 32, 0);
     masks(sampling.bitmask_row, mask_bits_);
     target.allowed_bits = mask_bits_;
   }
   if (verifies) {
     target.simulated_drafts = drafter_.simulated_drafts(slot);
-    result.num_drafted = static_cast<int32_t>(chain.ids.size());
   }
   drafter_.sampler().accept(target, sampling, chain, slot.counts, result);
-  if (verifies) {
+  finish_row(row, result);
+}
+
+/// Of a verify row, tokens behind those that stand are taken back.
+void ModelExecutor::finish_row(const engine::BatchRow& row, engine::RowResult& result) {
+  if (row.kind == engine::RowKind::kVerify) {
     // A row without a token ends its request; one that was planned behind it finds its place.
-    slot.sequence[0].rollback(int64_t{row.first_position.value()} +
-                              std::max<int64_t>(static_cast<int64_t>(result.ids.size()), 1));
+    slot_of(row.slot).sequence[0].rollback(
+        int64_t{row.first_position.value()} +
+        std::max<int64_t>(static_cast<int64_t>(result.ids.size()), 1));
+  }
+}
+
+void ModelExecutor::take_drawn(size_t row,
+                               const engine::SamplingRow& sampling,
+                               const DraftChain& chain,
+                               engine::RowResult& result) const {
+  const size_t most =
+      std::min(chain.ids.size() + 1, static_cast<size_t>(std::max(sampling.accept_limit, 1)));
+  for (size_t i = 0; i < most; ++i) {
+    const DrawnToken drawn = decode_path_->drawn(row, i);
+    if (drawn.token.status != kernels::SamplingStatus::kDrawn) {
+      result.nan_logits = i == 0;
+      return;
+    }
+    add_token(drawn.token, drawn.top, sampling, result);
+    if (i < chain.ids.size() && drawn.token.id != chain.ids[i]) {
+      return;
+    }
   }
 }
 
@@ -290,7 +439,7 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
     }
   }
   drafter_.propose(rows_, plan.sampling, accepted_, slots_);
-  run_model(plan);
+  run_rows(plan, masks);
   for (const cache::CaptureJob& job : plan.captures) {
     capture(job);
   }
@@ -300,24 +449,19 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
   size_t first_token = 0;  // of the row, among those of the step
   for (size_t i = 0; i < rows_.size(); ++i) {
     const engine::BatchRow& row = rows_[i];
-    const model::LogitsSpan span = output_.spans[i];
-    const size_t num_run = inputs_[i].ids.size();  // fewer than planned where drafts were fewer
     if (recorder_) {
-      engine::BatchRow run = row;
+      engine::BatchRow run = row;  // fewer tokens than planned where drafts were fewer
+      const size_t num_run = inputs_[places_[i].index].ids.size();
       run.num_tokens = static_cast<int32_t>(num_run);
       recorder_->record(
           run, slot_of(row.slot).pages, output_.choices, first_token, result_.rows[i]);
+      first_token += num_run;
     }
-    first_token += num_run;
     if (wants_prompt_scores(row)) {
-      score_prompt(row, plan, span, result_.rows[i]);
+      score_prompt(row, plan, i, result_.rows[i]);
     }
     if (row.sampling_index >= 0) {
-      draw(row,
-           plan.sampling[static_cast<size_t>(row.sampling_index)],
-           span,
-           masks,
-           result_.rows[i]);
+      draw(row, plan.sampling[static_cast<size_t>(row.sampling_index)], i, masks, result_.rows[i]);
     }
   }
   drafter_.follow(rows_, result_.rows, slots_);

@@ -7,9 +7,11 @@
 //   auto executor = std::make_unique<ModelExecutor>(model::Model::load(folder, {}), config,
 //   "abacus"); Engine engine(engine_config, std::move(executor), tokenizer, metrics);
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,7 @@
 #include "engine/executor.h"
 #include "model/forward.h"
 #include "runner/choice_recorder.h"
+#include "runner/decode_path.h"
 #include "runner/drafter.h"
 #include "runner/executor_slot.h"
 
@@ -32,6 +35,9 @@ struct RunnerConfig {
   int64_t cache_bytes = 0;         // of the shared cache; 0: none
   bool paint_pages = false;        // NaN in freed pages, for tests
   DraftOptions drafts = {};
+  /// Runs the decode rows that need nothing of the model's body but its weights and pages; empty:
+  /// the body runs all rows. Wants a shared cache.
+  DecodePathMaker decode_path = {};
   std::string weights_folder = {};  // where the model came from; empty: its weights stay
 
   /// Throws ConfigError naming the field.
@@ -63,6 +69,8 @@ class ModelExecutor final : public engine::Executor {
 
   /// Bytes of all sequence states that exist now.
   int64_t state_bytes() const;
+  /// Rows that the decode path has run so far.
+  int64_t rows_of_decode_path() const { return rows_of_decode_path_; }
 
  private:
   void make_pools();
@@ -73,14 +81,33 @@ class ModelExecutor final : public engine::Executor {
   void resume(const cache::ResumeCopy& copy);
   void capture(const cache::CaptureJob& job);
   void keep_streams(const cache::CaptureJob& job);
-  void run_model(const engine::BatchPlan& plan);
+  std::unique_ptr<DecodePath> new_decode_path(const std::string& folder);
+  void start_decode_path();
+  bool takes_decode_path(const engine::BatchRow& row) const;
+  void run_rows(const engine::BatchPlan& plan, const engine::MaskProvider& masks);
+  void add_decode_row(const engine::BatchRow& row,
+                      const engine::BatchPlan& plan,
+                      const engine::MaskProvider& masks);
+  void run_decode_path();
+  void add_input(const engine::BatchRow& row, ExecutorSlot& slot);
+  /// Logits behind a token of the plan's row `place`, counted from the first that has some; -1: of
+  /// its last.
+  std::span<const float> logits_of(size_t place, int64_t index) const;
+  /// Takes what the path drew behind a row's tokens, up to the first draft that differs.
+  void take_drawn(size_t row,
+                  const engine::SamplingRow& sampling,
+                  const DraftChain& chain,
+                  engine::RowResult& result) const;
+  void finish_row(const engine::BatchRow& row, engine::RowResult& result);
+  /// The row's tokens: planned ones, and behind a verify row's the drafts of its chain.
+  std::span<const int32_t> ids_of(const engine::BatchRow& row);
   void score_prompt(const engine::BatchRow& row,
                     const engine::BatchPlan& plan,
-                    const model::LogitsSpan& span,
+                    size_t place,
                     engine::RowResult& result);
   void draw(const engine::BatchRow& row,
             const engine::SamplingRow& sampling,
-            const model::LogitsSpan& span,
+            size_t place,
             const engine::MaskProvider& masks,
             engine::RowResult& result);
 
@@ -91,9 +118,19 @@ class ModelExecutor final : public engine::Executor {
   std::optional<cache::PoolMemory> pools_;
   std::optional<cache::PageMover> mover_;  // of pools_
   std::optional<cache::PaintOnFree> painter_;
-  Drafter drafter_;                         // of model_
-  std::optional<ChoiceRecorder> recorder_;  // with ForwardConfig::record_choices
-  std::vector<ExecutorSlot> slots_;         // never moved: the sequences point at their pages
+  Drafter drafter_;                          // of model_
+  std::optional<ChoiceRecorder> recorder_;   // with ForwardConfig::record_choices
+  std::vector<ExecutorSlot> slots_;          // never moved: the sequences point at their pages
+  std::unique_ptr<DecodePath> decode_path_;  // null: none
+  int64_t rows_of_decode_path_ = 0;
+  // Of the step: where each row of the plan ran, in the forward of the body or in the decode path.
+  struct RowPlace {
+    bool by_path = false;
+    size_t index = 0;  // among the inputs of the body, or the rows of the path
+  };
+  std::vector<RowPlace> places_;
+  std::vector<DecodeRow> decode_rows_;
+  std::vector<std::vector<uint32_t>> decode_masks_;  // of the step, by row of the path
   std::vector<model::RowInput> inputs_;
   std::vector<int32_t> verified_ids_;  // of the verify rows, one row after another
   model::ForwardOutput output_;

@@ -43,7 +43,9 @@ Status ModelExecutor::update_weights(const std::string& folder) {
     if (weights::write_config_json(next.config()) != weights::write_config_json(model_.config())) {
       return another_model(folder);
     }
+    std::unique_ptr<DecodePath> next_path = new_decode_path(folder);
     model_ = std::move(next);
+    decode_path_ = std::move(next_path);
   } catch (const std::exception& error) {  // Torch's too: there may be no room for both
     return Status::invalid(error.what());
   }
@@ -59,9 +61,14 @@ Status ModelExecutor::release_memory(engine::MemoryParts parts) {
   if (parts.weights && config_.weights_folder.empty()) {
     return Status::invalid("the weights came from no folder, they could not be read again");
   }
+  if (parts.cache || parts.weights) {
+    decode_path_.reset();  // it reads both
+  }
   if (parts.cache) {
     for (ExecutorSlot& slot : slots_) {
       slot.sequence.clear();
+      slot.decoded_to = -1;
+      slot.pages = {};
       slot.last_logits = {};
       slot.draft_logits = {};
       slot.chain.clear();
@@ -84,7 +91,9 @@ Status ModelExecutor::resume_memory(engine::MemoryParts parts) {
   if (parts.cache && config_.cache_bytes > 0) {
     try {
       make_pools();
+      start_decode_path();
     } catch (const std::exception& error) {
+      decode_path_.reset();
       mover_.reset();
       pools_.reset();
       return {StatusCode::kUnavailable, error.what(), {}, {}};

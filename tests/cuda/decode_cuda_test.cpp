@@ -120,6 +120,7 @@ class FlashDecodeGpu : public testing::Test {
     const auto by_slot_buffer = device::Buffer<int32_t>::from_host(by_slot);
     const auto row_buffer = device::Buffer<int32_t>::from_host(rows);
     const auto window_buffer = device::Buffer<int32_t>::from_host(windows);
+    DecodeBuffers buffers(config, kSequences, kBlocks * kPage);
     DecodePass pass(weights.model,
                     {.max_requests = kSequences, .max_context = kBlocks * kPage},
                     {.ids = tokens.data(),
@@ -130,6 +131,7 @@ class FlashDecodeGpu : public testing::Test {
                      .row_table = row_buffer.data(),
                      .table_blocks = kBlocks,
                      .window_pages = window_buffer.data()},
+                    buffers,
                     device::multiprocessor_count());
     const device::Stream stream;
     std::unique_ptr<device::Graph> graph;

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "apps/bench/csv_file.h"
+#include "apps/bench/decode.h"
 #include "apps/bench/engine_bench.h"
 #include "apps/bench/kernels.h"
 #include "apps/bench/load/serve_bench.h"
@@ -204,6 +205,7 @@ void add_bench(CLI::App& app) {
   command->get_option("model")->required(false);
   add_engine_bench(*command);
   add_bench_kernels(*command);
+  add_bench_decode(*command);
   add_serve_bench(*command);
   command->add_option("--streams", options->streams, "Requests at a time, one row each")
       ->delimiter(',')

@@ -159,11 +159,16 @@ __device__ __forceinline__ int find_request(const int32_t* begin, int count, int
 
 struct PageLookup {
   const StepMetadataParams& p;
-  const int32_t* table;  // of the request's slot
+  int64_t first;  // entry of the request's slot
   __device__ PageLookup(const StepMetadataParams& params, int32_t slot)
-      : p(params), table(params.page_table + static_cast<int64_t>(slot) * params.table_blocks) {}
-  __device__ int32_t page(int32_t position) const { return table[position / kPageTokens]; }
-  __device__ int32_t window_page(int32_t position) const { return p.window_pages[page(position)]; }
+      : p(params), first(static_cast<int64_t>(slot) * params.table_blocks) {}
+  __device__ int32_t page(int32_t position) const {
+    return p.page_table[first + position / kPageTokens];
+  }
+  __device__ int32_t window_page(int32_t position) const {
+    return p.window_table != nullptr ? p.window_table[first + position / kPageTokens]
+                                     : p.window_pages[page(position)];
+  }
   /// Row of the window pool, or -1 when the page is gone.
   __device__ int32_t window_row(int32_t position) const {
     const int32_t at = window_page(position);
@@ -361,8 +366,9 @@ void step_metadata(const StepMetadataParams& params, device::StreamHandle stream
                p.table_blocks);
   check_outputs(p.c4);
   check_outputs(p.c128);
-  BALEEN_CHECK(p.max_requests == 0 || (p.slots != nullptr && p.lengths != nullptr &&
-                                       p.page_table != nullptr && p.window_pages != nullptr));
+  BALEEN_CHECK(p.max_requests == 0 ||
+               (p.slots != nullptr && p.lengths != nullptr && p.page_table != nullptr &&
+                (p.window_pages != nullptr || p.window_table != nullptr)));
   p.c4.ring_size = std::max(p.c4.ring_size, 8);  // unused without outputs, but divided by
   p.c128.ring_size = std::max(p.c128.ring_size, 128);
   const int block_tokens = tokens_per_block(p);

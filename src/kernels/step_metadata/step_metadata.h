@@ -49,7 +49,10 @@ struct StepMetadataParams {
   int32_t max_tokens = 0;                 // captured
   const int32_t* page_table = nullptr;    // i32 [slots, table_blocks], full page of 256 positions
   int32_t table_blocks = 0;
-  const int32_t* window_pages = nullptr;  // i32 [full pages], window page of a full page
+  // Window page of a block: of its full page, or with `window_table` of the slot's block, where
+  // sequences that share a full page have window pages of their own.
+  const int32_t* window_pages = nullptr;  // i32 [full pages]; unused with window_table
+  const int32_t* window_table = nullptr;  // i32 [slots, table_blocks] or null
   const int32_t* draft_begin = nullptr;   // i32 [max_requests], first visible position; may be null
   const int32_t* draft_hole = nullptr;    // i32 [max_requests], one hidden position; may be null
 

@@ -93,7 +93,8 @@ class StepCase {
     p.max_tokens = max_tokens;
     p.page_table = table_.data();
     p.table_blocks = table_blocks;
-    p.window_pages = window_pages_.data();
+    p.window_pages = window_table.empty() ? window_pages_.data() : nullptr;
+    p.window_table = window_table.empty() ? nullptr : window_table_.data();
     p.draft_begin = d_begin.data();
     p.draft_hole = d_hole.data();
     p.token_requests = requests_.data();
@@ -126,7 +127,7 @@ class StepCase {
 
   void expect(const std::vector<StepRequest>& real, const char* what) const {
     const StepMetadataOracle want =
-        step_metadata_oracle(real, table, table_blocks, window_pages, ring4, ring128);
+        step_metadata_oracle(real, table, table_blocks, window_pages, ring4, ring128, window_table);
     const auto tokens = static_cast<size_t>(max_tokens);
     const auto padded = [](std::vector<int32_t> values, size_t count, int32_t padding) {
       values.resize(count, padding);
@@ -151,6 +152,16 @@ class StepCase {
     EXPECT_EQ(numbers_.to_host(), numbers) << what;
     EXPECT_EQ(counters_.to_host(), std::vector<int32_t>(5, 0)) << what;
   }
+  /// All slots get the full pages of slot 0 and window pages of their own; every fifth is gone.
+  void share_full_pages() {
+    window_table.clear();
+    for (size_t i = 0; i < table.size(); ++i) {
+      table[i] = table[i % static_cast<size_t>(table_blocks)];
+      window_table.push_back(i % 5 == 4 ? 0 : static_cast<int32_t>(3 * i + 1));
+    }
+    table_ = device::Buffer<int32_t>::from_host(table);
+    window_table_ = device::Buffer<int32_t>::from_host(window_table);
+  }
   uint32_t errors() const { return errors_.to_host()[0]; }
 
   int max_requests;
@@ -162,6 +173,7 @@ class StepCase {
   int max_c128 = 0;
   std::vector<int32_t> table;
   std::vector<int32_t> window_pages;
+  std::vector<int32_t> window_table;  // empty: window_pages holds
 
  private:
   template <class Record>
@@ -176,8 +188,8 @@ class StepCase {
     }
   }
 
-  device::Buffer<int32_t> table_, window_pages_, requests_, positions_, lengths_, slots_, c4_,
-      c128_, rows_, numbers_, counters_;
+  device::Buffer<int32_t> table_, window_pages_, window_table_, requests_, positions_, lengths_,
+      slots_, c4_, c128_, rows_, numbers_, counters_;
   device::Buffer<CompressorPlanEntry> plan4_, plan128_;
   device::Buffer<RingWriteEntry> write4_, write128_;
   device::Buffer<uint32_t> errors_;
@@ -244,6 +256,19 @@ TEST_F(StepMetadataGpu, RaggedPrefillEqualsTheHost) {
     }
     EXPECT_EQ(c.errors(), 0U);
   }
+}
+
+TEST_F(StepMetadataGpuSmall, SequencesThatShareFullPagesHaveWindowPagesOfTheirOwn) {
+  StepCase c(12, 48, 9, 16, 136, 19);
+  c.share_full_pages();
+  std::vector<StepRequest> requests;
+  for (const int length : {0, 3, 127, 128, 255, 256, 257, 300, 511, 512, 640, 2044}) {
+    requests.push_back(
+        {.slot = static_cast<int32_t>(requests.size()), .length = length, .count = 4});
+  }
+  c.run(requests, 4, stream());
+  c.expect(requests, "shared");
+  EXPECT_EQ(c.errors(), 0U);
 }
 
 TEST_F(StepMetadataGpuSmall, NothingStaleAfterASmallerBatch) {

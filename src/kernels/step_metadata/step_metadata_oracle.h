@@ -26,13 +26,15 @@ struct StepMetadataOracle {
   int32_t errors = 0;
 };
 
-/// `table` is [slots, blocks]; padding is not part of the result.
+/// `table` is [slots, blocks], and so is `window_table` where it is not empty: it then stands for
+/// `window_pages`. Padding is not part of the result.
 inline StepMetadataOracle step_metadata_oracle(const std::vector<StepRequest>& requests,
                                                const std::vector<int32_t>& table,
                                                int32_t blocks,
                                                const std::vector<int32_t>& window_pages,
                                                int32_t c4_ring,
-                                               int32_t c128_ring) {
+                                               int32_t c128_ring,
+                                               const std::vector<int32_t>& window_table = {}) {
   StepMetadataOracle out;
   int32_t row = 0;
   for (size_t r = 0; r < requests.size(); ++r) {
@@ -46,7 +48,9 @@ inline StepMetadataOracle step_metadata_oracle(const std::vector<StepRequest>& r
       return table[static_cast<size_t>(q.slot * blocks + position / kPageTokens)];
     };
     const auto window_page = [&](int32_t position) {
-      return window_pages[static_cast<size_t>(page(position))];
+      return window_table.empty()
+                 ? window_pages[static_cast<size_t>(page(position))]
+                 : window_table[static_cast<size_t>(q.slot * blocks + position / kPageTokens)];
     };
     const int32_t end = q.length + q.count;
     for (int32_t p = q.length; p < end; ++p, ++row) {

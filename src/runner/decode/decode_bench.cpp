@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
+#include <map>
+#include <memory>
 
 #include "base/error.h"
 #include "device/stream.h"
@@ -68,10 +69,12 @@ class Bench {
     for (const DecodeLayer& layer : model.layers) {
       row.floor_bytes += layer_floor_bytes(model.config, layer.spec, load);
     }
+    DecodeBuffers buffers(model.config, batch, context + 1);
     DecodePass pass(
         model,
         {.max_requests = batch, .max_context = context + 1, .programmatic = options_.programmatic},
         synth_.inputs(),
+        buffers,
         multiprocessors_);
     pass.record(stream_.get());  // loads the kernels, which a capture must not
     stream_.synchronize();
@@ -84,10 +87,72 @@ class Bench {
     const device::Graph graph =
         device::Graph::capture(stream_, [&](device::StreamHandle stream) { pass.record(stream); });
     const Times times = times_of(graph, stream_, options_.replays);
+    row.graph_us = launch_us(graph);
     row.median_us = times.median_us;
     row.p95_us = times.p95_us;
     row.floor_us = floor_us(row.floor_bytes);
     return row;
+  }
+
+  /// The stages of a whole step, each summed over its layers and divided by their number.
+  std::vector<DecodeBenchRow> stages(int32_t batch, int64_t context) const {
+    const DecodeModel& model = synth_.model();
+    DecodeBuffers buffers(model.config, batch, context + 1);
+    DecodePass pass(model,
+                    {.max_requests = batch, .max_context = context + 1, .programmatic = false},
+                    synth_.inputs(),
+                    buffers,
+                    multiprocessors_);
+    pass.record(stream_.get());
+    stream_.synchronize();
+    std::vector<std::unique_ptr<device::Event>> events;
+    std::vector<std::string> parts;  // between an event and the next
+    const device::Graph graph = device::Graph::capture(stream_, [&](device::StreamHandle stream) {
+      pass.record(stream, [&](const char* stage, int64_t layer) {
+        events.push_back(std::make_unique<device::Event>());
+        events.back()->record_in_graph(stream);
+        const auto index = static_cast<std::size_t>(layer);
+        parts.push_back(layer < 0 ? std::string(stage)
+                                  : layer_kind_name(model.layers[index].spec.kind) +
+                                        std::string("/") + stage);
+      });
+    });
+    std::map<std::string, double> total_us;
+    for (int32_t i = 0; i <= options_.replays; ++i) {
+      graph.launch(stream_);
+      stream_.synchronize();
+      for (std::size_t e = 0; i > 0 && e + 1 < events.size(); ++e) {  // the first one warms up
+        total_us[parts[e]] += events[e + 1]->microseconds_since(*events[e]);
+      }
+    }
+    std::vector<DecodeBenchRow> rows;
+    for (const auto& [part, total] : total_us) {
+      DecodeBenchRow& row = rows.emplace_back();
+      row.part = part;
+      row.batch = batch;
+      row.context = context;
+      const auto layers =
+          std::count_if(model.layers.begin(), model.layers.end(), [&](const DecodeLayer& layer) {
+            return part.starts_with(layer_kind_name(layer.spec.kind) + std::string("/"));
+          });
+      row.median_us = total / options_.replays / static_cast<double>(std::max<int64_t>(1, layers));
+    }
+    return rows;
+  }
+
+  /// Median host time of a launch while the device is idle.
+  double launch_us(const device::Graph& graph) const {
+    std::vector<double> times;
+    for (int32_t i = 0; i < options_.replays; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      graph.launch(stream_);
+      times.push_back(
+          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+              .count());
+      stream_.synchronize();
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
   }
 
   double floor_us(double bytes) const { return bytes / read_tb_s_ * 1e-6; }
@@ -107,7 +172,14 @@ DecodeBenchSummary run_decode_bench(const DecodeBenchOptions& options,
   if (options.batches.empty() || options.contexts.empty()) {
     throw ConfigError("decode bench: no batch or no context");
   }
+  if (device::device_count() == 0) {
+    throw ConfigError("decode bench: no CUDA device");
+  }
+  if (const std::string reason = decode_unsupported(options.config); !reason.empty()) {
+    throw ConfigError("decode bench: " + reason);
+  }
   DecodeBenchSummary summary;
+  summary.card = device::device_name();
   {
     const device::Stream stream;
     summary.read_tb_s = read_rate(stream);
@@ -142,32 +214,14 @@ DecodeBenchSummary run_decode_bench(const DecodeBenchOptions& options,
         row.launches = (some.launches - ends.launches) / count;
         on_row(row);
       }
+      if (options.stages) {
+        for (const DecodeBenchRow& row : bench.stages(batch, context)) {
+          on_row(row);
+        }
+      }
     }
   }
   return summary;
-}
-
-std::string decode_bench_header() {
-  return "date,commit,card,part,batch,context,median_us,p95_us,floor_mb,floor_us,percent_of_floor,"
-         "launches,eager_host_us";
-}
-
-std::string decode_bench_line(const DecodeBenchRow& row, const std::string& where) {
-  char line[256];
-  std::snprintf(line,
-                sizeof(line),
-                "%s,%d,%lld,%.2f,%.2f,%.1f,%.2f,%.1f,%.1f,%.0f",
-                row.part.c_str(),
-                row.batch,
-                static_cast<long long>(row.context),
-                row.median_us,
-                row.p95_us,
-                row.floor_bytes * 1e-6,
-                row.floor_us,
-                row.median_us > 0 ? 100.0 * row.floor_us / row.median_us : 0.0,
-                row.launches,
-                row.eager_us);
-  return where + "," + line;
 }
 
 }  // namespace baleen::runner

@@ -19,12 +19,15 @@ struct DecodeBenchOptions {
   std::vector<int64_t> contexts = {4096};  // tokens before the step, for every sequence
   int32_t replays = 50;
   bool programmatic = true;
+  bool stages = false;  // rows of every stage as well
 };
 
 /// One row: a whole step, or one layer of a kind (the step with all layers of that kind less the
 /// step without layers, divided by their number).
 struct DecodeBenchRow {
-  std::string part;  // "step", "swa", "c4", "c128", "ends" (embedding, head)
+  // "step", "swa", "c4", "c128", "ends" (embedding, head); stages: "c4/attention", "head", ..., per
+  // layer, between events inside the graph, which keeps launches from overlapping.
+  std::string part;
   int32_t batch = 0;
   int64_t context = 0;
   double median_us = 0.0;
@@ -33,14 +36,17 @@ struct DecodeBenchRow {
   double floor_us = 0.0;     // at the read rate measured in this run
   double launches = 0.0;
   double eager_us = 0.0;  // host time to launch the same without a graph; 0 for layers
+  double graph_us = 0.0;  // host time to launch the graph; 0 for layers
 };
 
 struct DecodeBenchSummary {
+  std::string card;
   double read_tb_s = 0.0;  // measured in this run
   int64_t weight_bytes = 0;
   int64_t pool_bytes = 0;
 };
 
+/// Throws ConfigError when the kernels do not cover the shape, or the build has none.
 DecodeBenchSummary run_decode_bench(const DecodeBenchOptions& options,
                                     const std::function<void(const DecodeBenchRow&)>& on_row);
 

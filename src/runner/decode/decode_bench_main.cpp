@@ -63,6 +63,8 @@ int main(int argc, char** argv) {
       options.replays = static_cast<int32_t>(numbers(value).at(0));
     } else if (flag == "--programmatic") {
       options.programmatic = std::string_view(value) == "on";
+    } else if (flag == "--stages") {
+      options.stages = std::string_view(value) == "on";
     } else if (flag == "--out") {
       out = value;
     } else if (flag == "--commit") {

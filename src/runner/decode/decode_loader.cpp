@@ -17,8 +17,6 @@ namespace {
 
 using kernels::WeightFormat;
 
-constexpr int64_t kC4PageEntries = kernels::kPageTokens / 4;
-constexpr int64_t kC128PageEntries = kernels::kPageTokens / 128;
 constexpr int64_t kC128BlockRows = 128;  // rows of a block that full pages share
 
 class Loader {

@@ -13,8 +13,15 @@
 #include "base/model_config.h"
 #include "kernels/cache_entry/cache_entry_layout.h"
 #include "kernels/linear/linear.h"
+#include "kernels/step_metadata/step_metadata.h"
 
 namespace baleen::runner {
+
+inline constexpr int32_t kC4Ratio = 4;
+inline constexpr int32_t kC128Ratio = 128;
+inline constexpr int32_t kC4PageEntries = kernels::kPageTokens / kC4Ratio;  // of a full page
+inline constexpr int32_t kC128PageEntries = kernels::kPageTokens / kC128Ratio;
+inline constexpr int32_t kActivationScaleBlock = 128;  // inputs that share an activation scale
 
 /// A matrix [outputs, inputs] packed by kernels::pack_weight, with its block scales.
 struct DecodeMatrix {

@@ -1,118 +1,52 @@
 #include "runner/decode/decode_pass.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "kernels/after_projection/after_projection.h"
 #include "kernels/experts/experts.h"
-#include "kernels/grouped_projection/grouped_projection.h"
 #include "kernels/hyper_connection/hyper_connection.h"
-#include "kernels/indexer_scores/indexer_scores.h"
-#include "kernels/indexer_topk/indexer_topk.h"
-#include "kernels/query_finish/query_finish.h"
 #include "kernels/router/router.h"
 #include "kernels/step_metadata/step_metadata.h"
 #include "kernels/token_rows/token_rows.h"
 
 namespace baleen::runner {
-namespace {
-
-constexpr int32_t kC4Ratio = 4;
-constexpr int32_t kC128Ratio = 128;
-constexpr int32_t kC4PageEntries = kernels::kPageTokens / kC4Ratio;
-constexpr int32_t kC128PageEntries = kernels::kPageTokens / kC128Ratio;
-constexpr int32_t kScaleBlock = 128;  // inputs that share an activation scale
-
-int32_t narrow(int64_t value) {
-  return static_cast<int32_t>(value);
-}
-
-/// Zeros: counters must be, and padding rows compute on them.
-template <class T>
-void make(device::Buffer<T>& buffer, int64_t count) {
-  buffer = device::Buffer<T>(count);
-  buffer.fill_bytes(0);
-}
-
-}  // namespace
 
 DecodePass::DecodePass(const DecodeModel& model,
                        const DecodeLimits& limits,
                        const DecodeInputs& inputs,
+                       DecodeBuffers& buffers,
                        int32_t num_multiprocessors)
-    : model_(model), limits_(limits), inputs_(inputs), tokens_(limits.max_requests) {
+    : model_(model),
+      limits_(limits),
+      inputs_(inputs),
+      work_(buffers),
+      tokens_(limits.max_requests),
+      heads_(narrow(model.config.num_attention_heads)),
+      score_stride_(decode_score_stride(limits.max_context)) {
   const ModelConfig& config = model.config;
   if (const std::string reason = decode_unsupported(config); !reason.empty()) {
     throw ConfigError("decode on kernels: " + reason);
   }
-  BALEEN_CHECK(limits.max_requests > 0 && inputs.table_blocks % 4 == 0 &&
+  BALEEN_CHECK(limits.max_requests > 0 && limits.max_requests <= buffers.max_requests &&
+                   limits.max_context <= buffers.max_context && inputs.table_blocks % 4 == 0 &&
                    int64_t{inputs.table_blocks} * kernels::kPageTokens >= limits.max_context,
-               "max_requests={} table_blocks={} max_context={}",
+               "max_requests={} of {} table_blocks={} max_context={} of {}",
                limits.max_requests,
+               buffers.max_requests,
                inputs.table_blocks,
-               limits.max_context);
-  const int64_t m = tokens_;
-  const int64_t hidden = config.hidden_size;
-  heads_ = narrow(config.num_attention_heads);
-  make(slots_, m);
-  std::vector<int32_t> identity(static_cast<std::size_t>(m));
-  std::iota(identity.begin(), identity.end(), 0);
-  slots_.copy_from_host(std::span<const int32_t>(identity));
-  make(positions_, m);
-  make(window_slots_, m);
-  make(c4_entries_, m);
-  make(c128_entries_, m);
-  make(window_rows_, m * kernels::kWindowCapacity);
-  make(counts_, 4);
-  make(c4_plan_, m);
-  make(c128_plan_, m);
-  make(c4_writes_, m);
-  make(c128_writes_, m);
-  make(errors_, 1);
-
-  make(streams_, m * kernels::kHcStreams * hidden);
-  make(input_, m * hidden);
-  make(part_, m * hidden);
-  make(post_, m * kernels::kHcStreams);
-  make(comb_, m * kernels::kHcStreams * kernels::kHcStreams);
-  make(codes_, m * hidden);
-  make(scales_, m * hidden / kScaleBlock);
-  make(latent_, m * config.q_lora_rank);
-  make(latent_codes_, m * config.q_lora_rank);
-  make(latent_scales_, m * config.q_lora_rank / kScaleBlock);
-  make(kv_, m * kernels::kKvDims);
-  make(query_, m * heads_ * kernels::kKvDims);
-  make(context_, m * heads_ * kernels::kKvDims);
-  make(output_codes_, m * config.o_groups * config.o_lora_rank);
-  make(output_scales_, m * config.o_groups * config.o_lora_rank / kScaleBlock);
-  make(main_rows_, m * 4 * kernels::kKvDims);
-  if (config.count_layers(LayerKind::kC4) > 0) {
-    const int64_t entries = (limits.max_context + kC4Ratio - 1) / kC4Ratio;
-    score_stride_ = (entries + kC4PageEntries - 1) / kC4PageEntries * kC4PageEntries;
-    make(index_rows_, m * 4 * kernels::kIndexDims);
-    make(index_weight_rows_, m * kernels::kIndexHeads);
-    make(index_weights_, m * kernels::kIndexHeads);
-    make(index_query_, m * kernels::kIndexHeads * kernels::kIndexDims);
-    make(index_codes_, m * kernels::kIndexHeads * kernels::kIndexDims);
-    make(scores_, m * score_stride_);
-    make(picks_, m * config.index_topk);
-  }
-  const int64_t top = config.num_experts_per_tok;
-  make(gate_logits_, m * config.n_routed_experts);
-  make(routes_, m * top);
-  make(route_weights_, m * top);
-  make(router_counter_, 1);
-  make(num_units_, 1);
-  make(units_, kernels::max_expert_units(m, top, config.n_routed_experts, true));
-  make(logits_, m * config.vocab_size);
+               limits.max_context,
+               buffers.max_context);
+  const auto make = [this](device::Buffer<uint8_t>& buffer, int64_t bytes) {
+    buffer = device::Buffer<uint8_t>(bytes);
+    buffer.fill_bytes(0);
+    workspace_bytes_ += bytes;
+  };
   kernels::ExpertsParams experts;
   experts.num_tokens = tokens_;
-  experts.hidden = narrow(hidden);
+  experts.hidden = narrow(config.hidden_size);
   experts.width = narrow(config.moe_intermediate_size);
-  experts.slots = narrow(top) + 1;
+  experts.slots = narrow(config.num_experts_per_tok) + 1;
   experts.num_experts = narrow(config.n_routed_experts);
   make(experts_workspace_, kernels::experts_workspace(experts).bytes);
 
@@ -136,74 +70,24 @@ DecodePass::DecodePass(const DecodeModel& model,
   make(attention_workspace_, 3 * static_cast<int64_t>((workspace + 255) / 256 * 256));
 }
 
-int64_t DecodePass::workspace_bytes() const {
-  int64_t bytes = 0;
-  const auto add = [&bytes](const auto&... buffers) {
-    ((bytes += static_cast<int64_t>(buffers.bytes())), ...);
-  };
-  add(slots_,
-      positions_,
-      window_slots_,
-      c4_entries_,
-      c128_entries_,
-      window_rows_,
-      counts_,
-      c4_plan_,
-      c128_plan_,
-      c4_writes_,
-      c128_writes_,
-      errors_,
-      streams_,
-      input_,
-      part_,
-      post_,
-      comb_,
-      codes_,
-      scales_,
-      latent_,
-      kv_,
-      query_,
-      context_,
-      index_query_,
-      index_weight_rows_,
-      latent_codes_,
-      latent_scales_,
-      output_codes_,
-      output_scales_,
-      index_codes_,
-      main_rows_,
-      index_rows_,
-      index_weights_,
-      scores_,
-      gate_logits_,
-      picks_,
-      routes_,
-      router_counter_,
-      num_units_,
-      route_weights_,
-      units_,
-      experts_workspace_,
-      attention_workspace_,
-      logits_);
-  return bytes;
-}
-
 void DecodePass::metadata(device::StreamHandle stream) {
   kernels::StepMetadataParams params;
-  params.slots = inputs_.slots != nullptr ? inputs_.slots : slots_.data();
+  params.slots = inputs_.slots != nullptr ? inputs_.slots : work_.slots.data();
   params.lengths = inputs_.lengths;
   params.chain_len = 1;
+  params.token_counts = inputs_.token_counts;
   params.max_requests = tokens_;
   params.num_requests = inputs_.num_requests;
   params.max_tokens = tokens_;
   params.page_table = inputs_.slot_table;
   params.table_blocks = inputs_.table_blocks;
   params.window_pages = inputs_.window_pages;
-  params.positions = positions_.data();
-  params.window_slots = window_slots_.data();
-  params.c4_entries = c4_entries_.data();
-  params.c128_entries = c128_entries_.data();
-  params.window_rows = window_rows_.data();
+  params.window_table = inputs_.window_table;
+  params.positions = work_.positions.data();
+  params.window_slots = work_.window_slots.data();
+  params.c4_entries = work_.c4_entries.data();
+  params.c128_entries = work_.c128_entries.data();
+  params.window_rows = work_.window_rows.data();
   const auto outputs = [&](LayerKind kind, auto& plan, auto& writes, int32_t* counts) {
     kernels::CompressionOutputs out;
     for (const DecodeLayer& layer : model_.layers) {
@@ -220,9 +104,10 @@ void DecodePass::metadata(device::StreamHandle stream) {
     }
     return out;
   };
-  params.c4 = outputs(LayerKind::kC4, c4_plan_, c4_writes_, counts_.data());
-  params.c128 = outputs(LayerKind::kC128, c128_plan_, c128_writes_, counts_.data() + 2);
-  params.errors = errors_.data();
+  params.c4 = outputs(LayerKind::kC4, work_.c4_plan, work_.c4_writes, work_.counts.data());
+  params.c128 =
+      outputs(LayerKind::kC128, work_.c128_plan, work_.c128_writes, work_.counts.data() + 2);
+  params.errors = work_.errors.data();
   kernels::step_metadata(params, stream);
   ++num_launches_;
 }
@@ -236,20 +121,20 @@ void DecodePass::hyper(const DecodeHyper& hyper,
   kernels::HcFusedParams params;
   params.parts[0] = part;
   params.num_parts = 1;
-  params.residual = first ? nullptr : streams_.data();
-  params.post = first ? nullptr : post_.data();
-  params.comb = first ? nullptr : comb_.data();
+  params.residual = first ? nullptr : work_.streams.data();
+  params.post = first ? nullptr : work_.post.data();
+  params.comb = first ? nullptr : work_.comb.data();
   params.fn = hyper.fn;
   params.base = hyper.base;
   params.scale = hyper.scale;
   params.norm_weight = hyper.norm;
-  params.streams = streams_.data();
-  params.y = input_.data();
+  params.streams = work_.streams.data();
+  params.y = work_.input.data();
   if (rows == kernels::kHcRows) {
-    params.post_out = post_.data();
-    params.comb_out = comb_.data();
-    params.codes = codes_.data();
-    params.scales = scales_.data();
+    params.post_out = work_.post.data();
+    params.comb_out = work_.comb.data();
+    params.codes = work_.codes.data();
+    params.scales = work_.scales.data();
   }
   params.num_tokens = tokens_;
   params.width = narrow(config.hidden_size);
@@ -274,7 +159,7 @@ kernels::LinearTask DecodePass::fp8_task(const DecodeMatrix& matrix,
   task.y = y;
   task.x_stride = matrix.inputs;
   task.y_stride = matrix.outputs;
-  task.x_scale_stride = matrix.inputs / kScaleBlock;
+  task.x_scale_stride = matrix.inputs / kActivationScaleBlock;
   task.num_outputs = matrix.outputs;
   task.num_inputs = matrix.inputs;
   task.format = matrix.format;
@@ -286,7 +171,7 @@ kernels::LinearTask DecodePass::bf16_task(const DecodeMatrix& matrix,
                                           kernels::LinearOutput output) const {
   kernels::LinearTask task;
   task.weight = matrix.weight;
-  task.x = input_.data();
+  task.x = work_.input.data();
   task.y = y;
   task.x_stride = matrix.inputs;
   task.y_stride = matrix.outputs;
@@ -308,229 +193,20 @@ void DecodePass::linears(const std::vector<kernels::LinearTask>& tasks,
   ++num_launches_;
 }
 
-void DecodePass::project(const DecodeLayer& layer, device::StreamHandle stream) {
-  std::vector<kernels::LinearTask> tasks = {
-      fp8_task(layer.wq_a, codes_.data(), scales_.data(), latent_.data()),
-      fp8_task(layer.wkv, codes_.data(), scales_.data(), kv_.data())};
-  if (layer.spec.kind != LayerKind::kSwa) {
-    tasks.push_back(bf16_task(layer.main.rows, main_rows_.data(), kernels::LinearOutput::kFloat32));
-  }
-  if (layer.spec.kind == LayerKind::kC4) {
-    tasks.push_back(
-        bf16_task(layer.index.rows, index_rows_.data(), kernels::LinearOutput::kFloat32));
-    tasks.push_back(
-        bf16_task(layer.index_weights, index_weight_rows_.data(), kernels::LinearOutput::kBf16));
-  }
-  linears(tasks, stream);
-}
-
-void DecodePass::after_projection(const DecodeLayer& layer, device::StreamHandle stream) {
-  const ModelConfig& config = model_.config;
-  const bool c4 = layer.spec.kind == LayerKind::kC4;
-  kernels::AfterProjectionParams params;
-  params.num_tokens = tokens_;
-  params.eps = static_cast<float>(config.rms_norm_eps);
-  params.latent = {.rows = latent_.data(),
-                   .stride = config.q_lora_rank,
-                   .width = narrow(config.q_lora_rank),
-                   .weight = layer.q_norm,
-                   .codes = latent_codes_.data(),
-                   .scales = latent_scales_.data()};
-  params.kv = {.rows = kv_.data(),
-               .stride = kernels::kKvDims,
-               .weight = layer.kv_norm,
-               .frequencies = layer.spec.kind == LayerKind::kSwa ? model_.plain_frequencies
-                                                                 : model_.compressed_frequencies,
-               .positions = positions_.data(),
-               .slots = window_slots_.data(),
-               .pool = layer.window};
-  const auto compress = [&](const DecodeCompressor& weights,
-                            kernels::CompressorKind kind,
-                            const device::Buffer<float>& rows,
-                            kernels::CompressorPoolParams& pool,
-                            kernels::CompressorRingParams& ring) {
-    const bool by_four = kind != kernels::CompressorKind::kC128;
-    pool.kind = kind;
-    pool.rows = rows.data();
-    pool.row_stride = 2 * int64_t{kernels::compressor_row_width(kind)};
-    pool.num_rows = tokens_;
-    pool.ape = weights.ape;
-    pool.ring = weights.ring;
-    pool.ring_size = weights.ring_size;
-    pool.plan = by_four ? c4_plan_.data() : c128_plan_.data();
-    pool.num_entries = counts_.data() + (by_four ? 0 : 2);
-    pool.max_entries = tokens_;
-    pool.norm_weight = weights.norm;
-    pool.frequencies = model_.compressed_frequencies;
-    pool.eps = params.eps;
-    ring.kind = kind;
-    ring.rows = pool.rows;
-    ring.row_stride = pool.row_stride;
-    ring.ape = weights.ape;
-    ring.ring = weights.ring;
-    ring.writes = by_four ? c4_writes_.data() : c128_writes_.data();
-    ring.num_writes = counts_.data() + (by_four ? 1 : 3);
-    ring.max_writes = tokens_;
-  };
-  if (layer.spec.kind != LayerKind::kSwa) {
-    compress(layer.main,
-             c4 ? kernels::CompressorKind::kC4 : kernels::CompressorKind::kC128,
-             main_rows_,
-             params.main,
-             params.main_ring);
-    params.main.kv_pool = layer.entries;
-  }
-  if (c4) {
-    compress(
-        layer.index, kernels::CompressorKind::kIndex, index_rows_, params.index, params.index_ring);
-    params.index.index_pool = layer.index_keys;
-    params.index_weights = {
-        .rows = index_weight_rows_.data(),
-        .stride = kernels::kIndexHeads,
-        .constant = static_cast<float>(1.0 / std::sqrt(static_cast<double>(kernels::kIndexDims)) /
-                                       std::sqrt(static_cast<double>(kernels::kIndexHeads))),
-        .out = index_weights_.data()};
-  }
-  params.programmatic = limits_.programmatic;
-  kernels::after_projection_sm90(params, stream);
-  ++num_launches_;
-}
-
-void DecodePass::queries(const DecodeLayer& layer, device::StreamHandle stream) {
-  const bool c4 = layer.spec.kind == LayerKind::kC4;
-  std::vector<kernels::LinearTask> tasks = {
-      fp8_task(layer.wq_b, latent_codes_.data(), latent_scales_.data(), query_.data())};
-  if (c4) {
-    tasks.push_back(fp8_task(
-        layer.index_wq_b, latent_codes_.data(), latent_scales_.data(), index_query_.data()));
-  }
-  linears(tasks, stream);
-  kernels::QueryFinishParams params;
-  params.heads = {.rows = query_.data(),
-                  .num_heads = heads_,
-                  .eps = static_cast<float>(model_.config.rms_norm_eps),
-                  .frequencies = layer.spec.kind == LayerKind::kSwa ? model_.plain_frequencies
-                                                                    : model_.compressed_frequencies,
-                  .out = query_.data()};
-  if (c4) {
-    params.index = {.rows = index_query_.data(),
-                    .num_heads = kernels::kIndexHeads,
-                    .frequencies = model_.compressed_frequencies,
-                    .weights = index_weights_.data(),
-                    .codes = index_codes_.data(),
-                    .weights_out = index_weights_.data()};
-  }
-  params.positions = positions_.data();
-  params.num_tokens = tokens_;
-  params.programmatic = limits_.programmatic;
-  kernels::query_finish(params, stream);
-  ++num_launches_;
-}
-
-void DecodePass::pick(const DecodeLayer& layer, device::StreamHandle stream) {
-  kernels::IndexerScoresParams scores;
-  scores.queries = index_codes_.data();
-  scores.head_weights = index_weights_.data();
-  scores.key_pages = layer.index_keys.base;
-  scores.num_pages = model_.num_full_pages;
-  scores.page_table = inputs_.row_table;
-  scores.page_table_stride = inputs_.table_blocks;
-  scores.lengths = c4_entries_.data();
-  scores.scores = scores_.data();
-  scores.score_stride = score_stride_;
-  scores.num_requests = tokens_;
-  scores.programmatic = limits_.programmatic;
-  kernels::launch_indexer_scores(scores, stream);
-  kernels::IndexerTopkParams topk;
-  topk.scores = scores_.data();
-  topk.score_stride = score_stride_;
-  topk.lengths = c4_entries_.data();
-  topk.slots = picks_.data();
-  topk.list_stride = model_.config.index_topk;
-  topk.page_table = inputs_.row_table;
-  topk.page_table_stride = inputs_.table_blocks;
-  topk.page_entries = kC4PageEntries;
-  topk.max_entries = score_stride_;
-  topk.num_rows = tokens_;
-  topk.k = narrow(model_.config.index_topk);
-  topk.programmatic = limits_.programmatic;
-  kernels::launch_indexer_topk(topk, stream);
-  num_launches_ += 2;
-}
-
-void DecodePass::attend(const DecodeLayer& layer, device::StreamHandle stream) {
-  kernels::SparseAttentionParams params;
-  params.q = query_.data();
-  params.first = {.pool = layer.window,
-                  .rows = window_rows_.data(),
-                  .stride = kernels::kWindowCapacity,
-                  .capacity = kernels::kWindowCapacity};
-  params.plan = window_plan_;
-  const auto third = static_cast<std::size_t>(attention_workspace_.count() / 3);
-  uint8_t* workspace = attention_workspace_.data();
-  if (layer.spec.kind == LayerKind::kC4) {
-    params.second = {.pool = layer.entries,
-                     .rows = picks_.data(),
-                     .stride = model_.config.index_topk,
-                     .capacity = narrow(model_.config.index_topk)};
-    params.plan = c4_attention_;
-    workspace += third;
-  } else if (layer.spec.kind == LayerKind::kC128) {
-    params.second = {.pool = layer.entries,
-                     .pages = inputs_.row_table,
-                     .lengths = c128_entries_.data(),
-                     .stride = inputs_.table_blocks,
-                     .capacity = narrow(std::max<int64_t>(1, limits_.max_context / kC128Ratio)),
-                     .entries_per_page = kC128PageEntries};
-    params.plan = c128_attention_;
-    workspace += 2 * third;
-  }
-  params.sink = layer.sink;
-  params.o = context_.data();
-  params.positions = positions_.data();
-  params.frequencies =
-      layer.spec.kind == LayerKind::kSwa ? model_.plain_frequencies : model_.compressed_frequencies;
-  params.workspace = workspace;
-  params.num_queries = tokens_;
-  params.heads = heads_;
-  params.programmatic = limits_.programmatic;
-  kernels::launch_sparse_attention(params, stream);
-  ++num_launches_;
-}
-
-void DecodePass::project_out(const DecodeLayer& layer, device::StreamHandle stream) {
-  const ModelConfig& config = model_.config;
-  kernels::GroupedProjectionParams params;
-  params.weight = layer.wo_a.weight;
-  params.weight_scales = layer.wo_a.scales;
-  params.x = context_.data();
-  params.y = output_codes_.data();
-  params.y_scales = output_scales_.data();
-  params.num_tokens = tokens_;
-  params.groups = narrow(config.o_groups);
-  params.outputs = narrow(config.o_lora_rank);
-  params.inputs = layer.wo_a.inputs;
-  params.stored = layer.wo_a.format;
-  params.output = kernels::LinearOutput::kE4m3;
-  params.programmatic = limits_.programmatic;
-  kernels::launch_grouped_projection(params, stream);
-  ++num_launches_;
-  linears({fp8_task(layer.wo_b, output_codes_.data(), output_scales_.data(), part_.data())},
-          stream);
-}
-
 void DecodePass::experts(const DecodeLayer& layer, device::StreamHandle stream) {
   const ModelConfig& config = model_.config;
-  linears({bf16_task(layer.gate, gate_logits_.data(), kernels::LinearOutput::kFloat32)}, stream);
-  const kernels::ExpertLists lists{.num_units = num_units_.data(), .units = units_.data()};
+  linears({bf16_task(layer.gate, work_.gate_logits.data(), kernels::LinearOutput::kFloat32)},
+          stream);
+  const kernels::ExpertLists lists{.num_units = work_.num_units.data(),
+                                   .units = work_.units.data()};
   kernels::RouterParams router;
-  router.logits = gate_logits_.data();
+  router.logits = work_.gate_logits.data();
   router.bias = layer.gate_bias;
   router.table = layer.hash_table;
   router.token_ids = inputs_.ids;
-  router.routes = routes_.data();
-  router.weights = route_weights_.data();
-  router.counter = router_counter_.data();
+  router.routes = work_.routes.data();
+  router.weights = work_.route_weights.data();
+  router.counter = work_.router_counter.data();
   router.num_tokens = tokens_;
   router.num_experts = narrow(config.n_routed_experts);
   router.top = narrow(config.num_experts_per_tok);
@@ -540,21 +216,21 @@ void DecodePass::experts(const DecodeLayer& layer, device::StreamHandle stream) 
   router.lists = lists;
   kernels::launch_router(router, stream);
   kernels::ExpertsParams params;
-  params.x_codes = codes_.data();
-  params.x_scales = scales_.data();
+  params.x_codes = work_.codes.data();
+  params.x_scales = work_.scales.data();
   params.lists = lists;
   params.up = layer.experts.up;
   params.down = layer.experts.down;
   params.shared_up = layer.experts.shared_up;
   params.shared_down = layer.experts.shared_down;
-  params.y = part_.data();
+  params.y = work_.part.data();
   params.workspace = experts_workspace_.data();
   params.num_tokens = tokens_;
   params.hidden = narrow(config.hidden_size);
   params.width = narrow(config.moe_intermediate_size);
   params.slots = router.top + 1;
   params.num_experts = router.num_experts;
-  params.leaf_blocks = std::max(1, params.width / kScaleBlock / 8);
+  params.leaf_blocks = std::max(1, params.width / kActivationScaleBlock / 8);
   params.limit = static_cast<float>(config.swiglu_limit);
   params.shared_limit = params.limit;
   params.wide_exponents = layer.experts.wide_exponents;
@@ -574,7 +250,7 @@ void DecodePass::record(device::StreamHandle stream, const StageObserver& observ
   metadata(stream);
   kernels::token_rows({.table = model_.embed,
                        .ids = inputs_.ids,
-                       .out = part_.data(),
+                       .out = work_.part.data(),
                        .vocab = narrow(model_.config.vocab_size),
                        .width = narrow(model_.config.hidden_size),
                        .num_tokens = tokens_,
@@ -585,7 +261,7 @@ void DecodePass::record(device::StreamHandle stream, const StageObserver& observ
     const DecodeLayer& layer = model_.layers[i];
     const auto number = static_cast<int64_t>(i);
     stage("hyper", number);
-    hyper(layer.hc_attn, kernels::kHcRows, part_.data(), i == 0, stream);
+    hyper(layer.hc_attn, kernels::kHcRows, work_.part.data(), i == 0, stream);
     stage("projections", number);
     project(layer, stream);
     stage("after_projection", number);
@@ -601,13 +277,13 @@ void DecodePass::record(device::StreamHandle stream, const StageObserver& observ
     stage("output", number);
     project_out(layer, stream);
     stage("hyper", number);
-    hyper(layer.hc_ffn, kernels::kHcRows, part_.data(), false, stream);
+    hyper(layer.hc_ffn, kernels::kHcRows, work_.part.data(), false, stream);
     stage("experts", number);
     experts(layer, stream);
   }
   stage("head", -1);
-  hyper(model_.head_hyper, kernels::kHcHeadRows, part_.data(), false, stream);
-  linears({bf16_task(model_.head, logits_.data(), kernels::LinearOutput::kFloat32)}, stream);
+  hyper(model_.head_hyper, kernels::kHcHeadRows, work_.part.data(), false, stream);
+  linears({bf16_task(model_.head, work_.logits.data(), kernels::LinearOutput::kFloat32)}, stream);
   stage("end", -1);
 }
 

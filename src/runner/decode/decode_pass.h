@@ -1,11 +1,13 @@
 #pragma once
-// One decode step of up to `max_requests` sequences, one token each, as a fixed list of kernel
-// launches whose inputs are raw state: token ids, committed lengths, page tables. Everything that
+// One decode step of up to `max_requests` sequences, one token each or (to verify drafts) a few
+// tokens each within the same number of tokens in all, as a fixed list of kernel launches whose
+// inputs are raw state: token ids, committed lengths, page tables. Everything that
 // the layers need is derived on the device, so the list can be captured once and replayed for any
-// state. Owns its work buffers; the model's memory and the inputs outlive it. Used by the thread
-// that owns the stream.
+// state. The model's memory, the inputs and the buffers outlive it; passes that share buffers run
+// one after the other. Used by the thread that owns the stream.
 //
-//   DecodePass pass(model, {.max_requests = 8, .max_context = 32768}, inputs, multiprocessors);
+//   DecodeBuffers buffers(model.config, 8, 32768);
+//   DecodePass pass(model, {.max_requests = 8, .max_context = 32768}, inputs, buffers, sm_count);
 //   const device::Graph graph = device::Graph::capture(stream, [&](auto s) { pass.record(s); });
 //   graph.launch(stream);           // reads `inputs`, writes pass.logits() and the pools
 //
@@ -18,31 +20,35 @@
 
 #include "device/buffer.h"
 #include "device/stream_handle.h"
-#include "kernels/compressor_pool/compressor_plan.h"
-#include "kernels/experts/expert_lists.h"
 #include "kernels/linear/linear.h"
 #include "kernels/sparse_attention/sparse_attention.h"
+#include "runner/decode/decode_buffers.h"
 #include "runner/decode/decode_model.h"
 
 namespace baleen::runner {
 
 struct DecodeLimits {
-  int32_t max_requests = 1;
-  int64_t max_context = 0;  // tokens of a sequence, this step's token included
+  int32_t max_requests = 1;  // and tokens of the step
+  int64_t max_context = 0;   // tokens of a sequence, this step's token included
   bool programmatic = true;
 };
 
 /// Device arrays. Request r of the step belongs to a slot, which has a row of `slot_table` and a
-/// ring of the ratio-128 compressors; `row_table` holds the same pages in the order of the step.
+/// ring of the ratio-128 compressors; `row_table` holds the same pages for every token of the step.
 struct DecodeInputs {
-  const int32_t* ids = nullptr;           // i32 [max_requests], the tokens to run
+  const int32_t* ids = nullptr;  // i32 [max_requests], the tokens to run
+  // i32 [max_requests], tokens of each request, one after another; null: one each. With rings of
+  // R rows a request may have R - 8 + 1 tokens (ratio 4) and R - 128 + 1 (ratio 128).
+  const int32_t* token_counts = nullptr;
   const int32_t* slots = nullptr;         // i32 [max_requests]; null: request r has slot r
   const int32_t* lengths = nullptr;       // i32 [max_requests], committed tokens before the step
   const int32_t* num_requests = nullptr;  // i32 [1]; the rows behind are padding
   const int32_t* slot_table = nullptr;    // i32 [slots, table_blocks], full pages
-  const int32_t* row_table = nullptr;     // i32 [max_requests, table_blocks], full pages
+  const int32_t* row_table = nullptr;     // i32 [max_requests, table_blocks], by token
   int32_t table_blocks = 0;               // a multiple of 4, covers max_context
-  const int32_t* window_pages = nullptr;  // i32 [full pages], window page of a full page
+  // Window page of a block: of its full page, or of the slot's block.
+  const int32_t* window_pages = nullptr;  // i32 [full pages]; unused with window_table
+  const int32_t* window_table = nullptr;  // i32 [slots, table_blocks] or null
 };
 
 class DecodePass {
@@ -50,6 +56,7 @@ class DecodePass {
   DecodePass(const DecodeModel& model,
              const DecodeLimits& limits,
              const DecodeInputs& inputs,
+             DecodeBuffers& buffers,
              int32_t num_multiprocessors);
 
   /// Called before the launches of a stage: "metadata", "layers.3.attention", ... For timing.
@@ -57,9 +64,13 @@ class DecodePass {
 
   void record(device::StreamHandle stream, const StageObserver& observer = {});
 
-  const float* logits() const { return logits_.data(); }      // f32 [max_requests, vocabulary]
-  const uint32_t* refused() const { return errors_.data(); }  // u32 [1], requests and plans refused
-  int64_t workspace_bytes() const;
+  /// bf16 [max_requests, n·H], the streams behind the last block.
+  const uint16_t* streams() const { return work_.streams.data(); }
+  const float* logits() const { return work_.logits.data(); }      // f32 [max_requests, vocabulary]
+  const uint32_t* refused() const { return work_.errors.data(); }  // u32 [1], requests and plans
+  const DecodeLimits& limits() const { return limits_; }
+  /// Of its own, beside the buffers.
+  int64_t workspace_bytes() const { return workspace_bytes_; }
   int32_t num_launches() const { return num_launches_; }  // of the last record
 
  private:
@@ -85,33 +96,20 @@ class DecodePass {
                                 void* y,
                                 kernels::LinearOutput output) const;
 
+  static int32_t narrow(int64_t value) { return static_cast<int32_t>(value); }
+
   const DecodeModel& model_;
   DecodeLimits limits_;
   DecodeInputs inputs_;
+  DecodeBuffers& work_;
   int32_t tokens_ = 0;
   int32_t heads_ = 0;
-  int32_t num_launches_ = 0;
   int64_t score_stride_ = 0;
+  int32_t num_launches_ = 0;
+  int64_t workspace_bytes_ = 0;
 
-  // Of the step.
-  device::Buffer<int32_t> slots_, positions_, window_slots_, c4_entries_, c128_entries_;
-  device::Buffer<int32_t> window_rows_, counts_;
-  device::Buffer<kernels::CompressorPlanEntry> c4_plan_, c128_plan_;
-  device::Buffer<kernels::RingWriteEntry> c4_writes_, c128_writes_;
-  device::Buffer<uint32_t> errors_;
-  // Between two stages.
-  device::Buffer<uint16_t> streams_, input_, part_;
-  device::Buffer<float> post_, comb_;
-  device::Buffer<uint8_t> codes_, scales_;
-  device::Buffer<uint16_t> latent_, kv_, query_, context_, index_query_, index_weight_rows_;
-  device::Buffer<uint8_t> latent_codes_, latent_scales_, output_codes_, output_scales_,
-      index_codes_;
-  device::Buffer<float> main_rows_, index_rows_, index_weights_, scores_, gate_logits_;
-  device::Buffer<int32_t> picks_, routes_, router_counter_, num_units_;
-  device::Buffer<float> route_weights_;
-  device::Buffer<kernels::ExpertUnit> units_;
+  // Their layout, counters included, depends on the limits: no two passes may share one.
   device::Buffer<uint8_t> experts_workspace_, attention_workspace_;
-  device::Buffer<float> logits_;
   kernels::SparseAttentionPlan window_plan_, c4_attention_, c128_attention_;
 };
 

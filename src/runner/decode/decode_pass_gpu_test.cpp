@@ -55,13 +55,17 @@ class DecodePassGpu : public kernels::testing::GpuTest {
 
 TEST_F(DecodePassGpu, TheGraphGivesTheBitsOfEagerLaunchesAtEveryState) {
   DecodeSynth synth({.config = config(), .max_requests = kRequests, .max_context = kContext});
+  DecodeBuffers eager_buffers(config(), kRequests, kContext);
   DecodePass eager(synth.model(),
                    {.max_requests = kRequests, .max_context = kContext, .programmatic = false},
                    synth.inputs(),
+                   eager_buffers,
                    device::multiprocessor_count());
+  DecodeBuffers buffers(config(), kRequests, kContext);
   DecodePass captured(synth.model(),
                       {.max_requests = kRequests, .max_context = kContext, .programmatic = true},
                       synth.inputs(),
+                      buffers,
                       device::multiprocessor_count());
   captured.record(stream());
   synchronize();
@@ -85,9 +89,11 @@ TEST_F(DecodePassGpu, TheGraphGivesTheBitsOfEagerLaunchesAtEveryState) {
 
 TEST_F(DecodePassGpu, AReplayedGraphGivesTheSameBits) {
   DecodeSynth synth({.config = config(), .max_requests = kRequests, .max_context = kContext});
+  DecodeBuffers buffers(config(), kRequests, kContext);
   DecodePass pass(synth.model(),
                   {.max_requests = kRequests, .max_context = kContext},
                   synth.inputs(),
+                  buffers,
                   device::multiprocessor_count());
   pass.record(stream());
   synchronize();
@@ -102,9 +108,11 @@ TEST_F(DecodePassGpu, AReplayedGraphGivesTheSameBits) {
 
 TEST_F(DecodePassGpu, LogitsDifferFromRequestToRequest) {
   DecodeSynth synth({.config = config(), .max_requests = kRequests, .max_context = kContext});
+  DecodeBuffers buffers(config(), kRequests, kContext);
   DecodePass pass(synth.model(),
                   {.max_requests = kRequests, .max_context = kContext},
                   synth.inputs(),
+                  buffers,
                   device::multiprocessor_count());
   const std::vector<float> logits = run(synth, pass, kRequests, 900, nullptr);
   const auto vocab = static_cast<std::size_t>(config().vocab_size);

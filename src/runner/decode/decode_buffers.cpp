@@ -1,0 +1,80 @@
+#include "runner/decode/decode_buffers.h"
+
+#include <numeric>
+#include <vector>
+
+#include "kernels/after_projection/after_projection.h"
+#include "kernels/hyper_connection/hyper_connection.h"
+#include "kernels/step_metadata/step_metadata.h"
+#include "runner/decode/decode_model.h"
+
+namespace baleen::runner {
+
+int64_t decode_score_stride(int64_t max_context) {
+  const int64_t entries = (max_context + kC4Ratio - 1) / kC4Ratio;
+  return (entries + kC4PageEntries - 1) / kC4PageEntries * kC4PageEntries;
+}
+
+DecodeBuffers::DecodeBuffers(const ModelConfig& config,
+                             int32_t most_requests,
+                             int64_t longest_context)
+    : max_requests(most_requests), max_context(longest_context) {
+  const auto make = [this]<class T>(device::Buffer<T>& buffer, int64_t count) {
+    buffer = device::Buffer<T>(count);
+    buffer.fill_bytes(0);
+    bytes += static_cast<int64_t>(buffer.bytes());
+  };
+  const int64_t m = max_requests;
+  const int64_t hidden = config.hidden_size;
+  make(slots, m);
+  std::vector<int32_t> identity(static_cast<std::size_t>(m));
+  std::iota(identity.begin(), identity.end(), 0);
+  slots.copy_from_host(std::span<const int32_t>(identity));
+  make(positions, m);
+  make(window_slots, m);
+  make(c4_entries, m);
+  make(c128_entries, m);
+  make(window_rows, m * kernels::kWindowCapacity);
+  make(counts, 4);
+  make(c4_plan, m);
+  make(c128_plan, m);
+  make(c4_writes, m);
+  make(c128_writes, m);
+  make(errors, 1);
+
+  make(streams, m * kernels::kHcStreams * hidden);
+  make(input, m * hidden);
+  make(part, m * hidden);
+  make(post, m * kernels::kHcStreams);
+  make(comb, m * kernels::kHcStreams * kernels::kHcStreams);
+  make(codes, m * hidden);
+  make(scales, m * hidden / kActivationScaleBlock);
+  make(latent, m * config.q_lora_rank);
+  make(latent_codes, m * config.q_lora_rank);
+  make(latent_scales, m * config.q_lora_rank / kActivationScaleBlock);
+  make(kv, m * kernels::kKvDims);
+  make(query, m * config.num_attention_heads * kernels::kKvDims);
+  make(context, m * config.num_attention_heads * kernels::kKvDims);
+  make(output_codes, m * config.o_groups * config.o_lora_rank);
+  make(output_scales, m * config.o_groups * config.o_lora_rank / kActivationScaleBlock);
+  make(main_rows, m * 4 * kernels::kKvDims);
+  if (config.count_layers(LayerKind::kC4) > 0) {
+    make(index_rows, m * 4 * kernels::kIndexDims);
+    make(index_weight_rows, m * kernels::kIndexHeads);
+    make(index_weights, m * kernels::kIndexHeads);
+    make(index_query, m * kernels::kIndexHeads * kernels::kIndexDims);
+    make(index_codes, m * kernels::kIndexHeads * kernels::kIndexDims);
+    make(scores, m * decode_score_stride(max_context));
+    make(picks, m * config.index_topk);
+  }
+  const int64_t top = config.num_experts_per_tok;
+  make(gate_logits, m * config.n_routed_experts);
+  make(routes, m * top);
+  make(route_weights, m * top);
+  make(router_counter, 1);
+  make(num_units, 1);
+  make(units, kernels::max_expert_units(m, top, config.n_routed_experts, true));
+  make(logits, m * config.vocab_size);
+}
+
+}  // namespace baleen::runner

@@ -1,0 +1,40 @@
+#include "runner/decode/decode_graphs.h"
+
+#include <utility>
+
+namespace baleen::runner {
+
+DecodeGraphs::DecodeGraphs(const DecodeModel& model,
+                           const DecodeInputs& inputs,
+                           std::vector<DecodeShape> shapes,
+                           const device::Stream& stream)
+    : shapes_(std::move(shapes)),
+      buffers_(model.config, shapes_.back().requests, shapes_.back().context) {
+  const int32_t multiprocessors = device::multiprocessor_count();
+  for (const DecodeShape& shape : shapes_) {
+    DecodePass& pass = *passes_.emplace_back(std::make_unique<DecodePass>(
+        model,
+        DecodeLimits{.max_requests = shape.requests, .max_context = shape.context},
+        inputs,
+        buffers_,
+        multiprocessors));
+    pass.record(stream.get());  // loads its kernels, which a capture must not
+    graphs_.push_back(
+        device::Graph::capture(stream, [&](device::StreamHandle s) { pass.record(s); }));
+  }
+  stream.synchronize();
+}
+
+void DecodeGraphs::launch(int32_t tokens, int64_t longest, const device::Stream& stream) const {
+  graphs_[smallest_shape(shapes_, tokens, longest)].launch(stream);
+}
+
+int64_t DecodeGraphs::bytes() const {
+  int64_t total = buffers_.bytes;
+  for (const auto& pass : passes_) {
+    total += pass->workspace_bytes();
+  }
+  return total;
+}
+
+}  // namespace baleen::runner

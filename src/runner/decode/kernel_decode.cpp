@@ -1,0 +1,375 @@
+#include "runner/decode/kernel_decode.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "device/pinned_buffer.h"
+#include "device/stream.h"
+#include "runner/decode/decode_graphs.h"
+#include "runner/decode/decode_loader.h"
+#include "runner/decode/decode_sampler.h"
+#include "runner/decode/decode_shapes.h"
+#include "runner/decode/decode_tables.h"
+#include "runner/decode/pool_views.h"
+
+namespace baleen::runner {
+namespace {
+
+constexpr int32_t kTableAlignment = 4;  // blocks, as DecodeInputs wants
+
+int32_t table_blocks(int64_t max_context) {
+  const int64_t blocks = (max_context + kernels::kPageTokens - 1) / kernels::kPageTokens;
+  return static_cast<int32_t>((blocks + kTableAlignment - 1) / kTableAlignment * kTableAlignment);
+}
+
+class KernelDecode final : public DecodePath {
+ public:
+  explicit KernelDecode(const DecodePathContext& context);
+
+  std::string name() const override {
+    return "decode on kernels, " + std::to_string(graphs_->count()) + " graphs";
+  }
+  int64_t max_context() const override { return max_context_; }
+  int32_t max_row_tokens() const override { return max_row_tokens_; }
+  int64_t device_bytes() const override;
+  void change_page(const cache::PageChange& change) override {
+    tables_.change(change.slot, change.block, change.full, change.swa);
+  }
+  bool draws(const engine::SamplingRow& sampling) const override {
+    return sampler_.covers(sampling);
+  }
+  void run(std::span<const DecodeRow> rows) override;
+  std::span<const float> logits(std::size_t row, std::size_t index) const override {
+    return logits_.span().subspan((first_token_[row] + index) * vocab_, vocab_);
+  }
+  DrawnToken drawn(std::size_t row, std::size_t index) const override {
+    const Drawn& drawn = drawn_[first_token_[row] + index];
+    return {drawn.token, std::span(top_).subspan(drawn.top_begin, drawn.top_count)};
+  }
+  const uint8_t* streams(std::size_t row) const override {
+    return streams_.data() + first_token_[row] * stream_bytes_;
+  }
+
+ private:
+  /// One device array per table of DecodeTables, and the host's beside it.
+  struct TableMemory {
+    TableMemory(int32_t num_slots, int32_t most_tokens, int32_t blocks)
+        : host_full(int64_t{num_slots} * blocks),
+          host_window(int64_t{num_slots} * blocks),
+          host_rows(int64_t{most_tokens} * blocks),
+          full(host_full.count()),
+          window(host_window.count()),
+          rows(host_rows.count()) {
+      for (device::Buffer<int32_t>* buffer : {&full, &window, &rows}) {
+        buffer->fill_bytes(0);
+      }
+    }
+    DecodeTables::Memory host() {
+      return {.full = host_full.span(), .window = host_window.span(), .rows = host_rows.span()};
+    }
+    int64_t device_bytes() const {
+      return static_cast<int64_t>(full.bytes() + window.bytes() + rows.bytes());
+    }
+    device::PinnedBuffer<int32_t> host_full, host_window, host_rows;
+    device::Buffer<int32_t> full, window, rows;
+  };
+  struct Drawn {
+    kernels::SampledToken token;
+    std::size_t top_begin = 0;
+    std::size_t top_count = 0;
+  };
+  /// Rows of the run that one graph holds.
+  struct Part {
+    std::span<const DecodeRow> rows = {};
+    std::size_t first_token = 0;  // of the run
+    std::size_t num_tokens = 0;
+    int64_t longest = 0;  // sequence, tokens of the step included
+  };
+
+  DecodeInputs inputs() const;
+  void copy_tables();
+  void set_state(const Part& part);
+  void set_draws(const Part& part);
+  void copy_results(const Part& part);
+  void run_part(const Part& part);
+  void take_drawn(const Part& part);
+
+  int32_t device_ = 0;
+  int64_t max_context_ = 0;
+  int32_t max_row_tokens_ = 1;
+  int32_t most_tokens_ = 0;  // of one graph
+  bool keeps_streams_ = false;
+  std::size_t vocab_ = 0;
+  std::size_t stream_bytes_ = 0;  // of a token
+  DecodeWeights weights_;
+  TableMemory table_memory_;
+  DecodeTables tables_;
+  // By token: ids; by row: slots, lengths, token counts; [most_tokens] each. Then the rows' number.
+  device::PinnedBuffer<int32_t> host_state_;
+  device::Buffer<int32_t> state_;
+  DecodeSampler sampler_;
+  std::vector<std::size_t> first_token_;   // by row of the run
+  std::vector<Drawn> drawn_;               // by token of the run
+  std::vector<kernels::ScoredToken> top_;  // of all rows
+  device::PinnedBuffer<float> logits_;     // [tokens of a run, vocabulary]
+  device::Buffer<uint8_t> streams_;        // the same, where a draft layer wants them
+  device::PinnedBuffer<uint32_t> refused_;
+  device::Stream stream_;
+  device::Event earlier_work_;
+  std::vector<RequestSlot> slots_;  // by token of a part
+  std::unique_ptr<DecodeGraphs> graphs_;
+};
+
+/// Tokens of one sequence that a step may run without overwriting ring rows that it still reads.
+int32_t most_row_tokens(const DecodeModel& model) {
+  int32_t most = kMostDecodeTokens;
+  for (const DecodeLayer& layer : model.layers) {
+    if (layer.spec.kind != LayerKind::kSwa) {
+      const int32_t window = layer.spec.kind == LayerKind::kC4 ? 2 * kC4Ratio : kC128Ratio;
+      most = std::min(most, layer.main.ring_size - window + 1);
+    }
+  }
+  return most;
+}
+
+DecodeWeights load_weights(const DecodePathContext& context) {
+  BALEEN_CUDA_CHECK(cudaSetDevice(context.device_index));
+  weights::OpenOptions options;
+  options.load_mtp = false;
+  DecodeWeights weights = load_decode_weights(
+      weights::Checkpoint::open(context.folder, options),
+      {.plain = context.plain_frequencies, .compressed = context.compressed_frequencies});
+  set_pool_views(weights.model, context.pools);
+  return weights;
+}
+
+KernelDecode::KernelDecode(const DecodePathContext& context)
+    : device_(context.device_index),
+      max_context_(context.max_context),
+      most_tokens_(std::min(context.num_slots * context.max_row_tokens, kMostDecodeTokens)),
+      keeps_streams_(context.max_row_tokens > 1),
+      vocab_(static_cast<std::size_t>(context.config.vocab_size)),
+      stream_bytes_(static_cast<std::size_t>(context.config.hc_mult * context.config.hidden_size) *
+                    sizeof(uint16_t)),
+      weights_(load_weights(context)),
+      table_memory_(context.num_slots, most_tokens_, table_blocks(max_context_)),
+      tables_(table_memory_.host(), table_blocks(max_context_)),
+      host_state_(4 * int64_t{most_tokens_} + 1),
+      state_(host_state_.count()),
+      sampler_(context.config.vocab_size, most_tokens_),
+      logits_(int64_t{context.num_slots} * context.max_row_tokens * context.config.vocab_size),
+      streams_(keeps_streams_ ? int64_t{context.num_slots} * context.max_row_tokens *
+                                    static_cast<int64_t>(stream_bytes_)
+                              : 0),
+      refused_(1) {
+  max_row_tokens_ = std::min(context.max_row_tokens, most_row_tokens(weights_.model));
+  state_.fill_bytes(0);
+  const auto tokens = static_cast<std::size_t>(context.num_slots * context.max_row_tokens);
+  first_token_.reserve(static_cast<std::size_t>(context.num_slots));
+  drawn_.reserve(tokens);
+  top_.reserve(tokens * kernels::kMostTopLogprobs);
+  slots_.reserve(static_cast<std::size_t>(most_tokens_));
+  graphs_ = std::make_unique<DecodeGraphs>(
+      weights_.model, inputs(), decode_shapes(most_tokens_, max_context_), stream_);
+}
+
+DecodeInputs KernelDecode::inputs() const {
+  const int32_t* state = state_.data();
+  return {.ids = state,
+          .token_counts = state + 3 * most_tokens_,
+          .slots = state + most_tokens_,
+          .lengths = state + 2 * most_tokens_,
+          .num_requests = state + 4 * most_tokens_,
+          .slot_table = table_memory_.full.data(),
+          .row_table = table_memory_.rows.data(),
+          .table_blocks = table_blocks(max_context_),
+          .window_table = table_memory_.window.data()};
+}
+
+int64_t KernelDecode::device_bytes() const {
+  return weights_.memory.bytes() + graphs_->bytes() + sampler_.device_bytes() +
+         table_memory_.device_bytes() + static_cast<int64_t>(state_.bytes() + streams_.bytes());
+}
+
+void KernelDecode::copy_tables() {
+  for (const DecodeTables::Copy& copy : tables_.pending()) {
+    const auto [host, device] = [&]() -> std::pair<const int32_t*, int32_t*> {
+      switch (copy.table) {
+        case DecodeTables::Table::kFull:
+          return {table_memory_.host_full.data(), table_memory_.full.data()};
+        case DecodeTables::Table::kWindow:
+          return {table_memory_.host_window.data(), table_memory_.window.data()};
+        case DecodeTables::Table::kRows:
+          break;
+      }
+      return {table_memory_.host_rows.data(), table_memory_.rows.data()};
+    }();
+    BALEEN_CUDA_CHECK(cudaMemcpyAsync(device + copy.begin,
+                                      host + copy.begin,
+                                      static_cast<std::size_t>(copy.count) * sizeof(int32_t),
+                                      cudaMemcpyHostToDevice,
+                                      stream_.get()));
+  }
+  tables_.clear_pending();
+}
+
+void KernelDecode::set_state(const Part& part) {
+  const auto most = static_cast<std::size_t>(most_tokens_);
+  int32_t* state = host_state_.data();
+  slots_.clear();
+  std::size_t token = 0;
+  for (std::size_t r = 0; r < part.rows.size(); ++r) {
+    const DecodeRow& row = part.rows[r];
+    for (const int32_t id : row.ids) {
+      BALEEN_CHECK(id >= 0 && id < static_cast<int32_t>(vocab_), "id={}", id);
+      state[token++] = id;
+      slots_.push_back(row.slot);
+    }
+    state[most + r] = row.slot.value();
+    state[2 * most + r] = row.position;
+    state[3 * most + r] = static_cast<int32_t>(row.ids.size());
+  }
+  state[4 * most] = static_cast<int32_t>(part.rows.size());
+  tables_.set_rows(slots_);
+  copy_tables();
+  BALEEN_CUDA_CHECK(cudaMemcpyAsync(state_.data(),
+                                    host_state_.data(),
+                                    host_state_.bytes(),
+                                    cudaMemcpyHostToDevice,
+                                    stream_.get()));
+}
+
+void KernelDecode::set_draws(const Part& part) {
+  sampler_.begin(part.num_tokens);
+  std::size_t token = 0;
+  for (const DecodeRow& row : part.rows) {
+    for (std::size_t i = 0; i < row.ids.size(); ++i, ++token) {
+      if (row.draw != nullptr) {
+        const int64_t position = int64_t{row.position} + 1 + static_cast<int64_t>(i);
+        sampler_.set(token, *row.draw, position, row.allowed_bits);
+      }
+    }
+  }
+}
+
+void KernelDecode::copy_results(const Part& part) {
+  const auto copy = [this](void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    BALEEN_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream_.get()));
+  };
+  std::size_t token = 0;
+  for (const DecodeRow& row : part.rows) {
+    if (row.draw == nullptr) {
+      copy(logits_.data() + (part.first_token + token) * vocab_,
+           graphs_->logits() + token * vocab_,
+           row.ids.size() * vocab_ * sizeof(float),
+           cudaMemcpyDeviceToHost);
+    }
+    token += row.ids.size();
+  }
+  if (keeps_streams_) {
+    copy(streams_.data() + part.first_token * stream_bytes_,
+         graphs_->streams(),
+         part.num_tokens * stream_bytes_,
+         cudaMemcpyDeviceToDevice);
+  }
+  copy(refused_.data(), graphs_->refused(), refused_.bytes(), cudaMemcpyDeviceToHost);
+}
+
+void KernelDecode::take_drawn(const Part& part) {
+  std::size_t token = 0;
+  for (const DecodeRow& row : part.rows) {
+    for (std::size_t i = 0; i < row.ids.size(); ++i, ++token) {
+      Drawn& drawn = drawn_.emplace_back();
+      if (row.draw != nullptr) {
+        drawn.token = sampler_.token(token);
+        drawn.top_begin = top_.size();
+        sampler_.append_top(token, top_);
+        drawn.top_count = top_.size() - drawn.top_begin;
+      }
+    }
+  }
+}
+
+void KernelDecode::run_part(const Part& part) {
+  set_state(part);
+  set_draws(part);
+  graphs_->launch(static_cast<int32_t>(part.num_tokens), part.longest, stream_);
+  sampler_.launch(graphs_->logits(), stream_);
+  copy_results(part);
+  stream_.synchronize();  // for the results; the host's arrays are free again as well
+  if (*refused_.data() != 0) {
+    throw device::DeviceError("decode on kernels: " + std::to_string(*refused_.data()) +
+                              " rows or plans were refused on the device");
+  }
+  take_drawn(part);
+}
+
+void KernelDecode::run(std::span<const DecodeRow> rows) {
+  BALEEN_CUDA_CHECK(cudaSetDevice(device_));
+  first_token_.clear();
+  drawn_.clear();
+  top_.clear();
+  earlier_work_.record_on_default_stream();
+  stream_.wait_for(earlier_work_);
+  std::size_t next_token = 0;
+  for (std::size_t first = 0; first < rows.size();) {
+    Part part{.first_token = next_token};
+    std::size_t count = 0;
+    for (; first + count < rows.size(); ++count) {
+      const DecodeRow& row = rows[first + count];
+      const int64_t end = int64_t{row.position} + static_cast<int64_t>(row.ids.size());
+      BALEEN_CHECK(!row.ids.empty() &&
+                       row.ids.size() <= static_cast<std::size_t>(max_row_tokens_) &&
+                       end <= max_context_,
+                   "ids={} position={} max_context={}",
+                   row.ids.size(),
+                   row.position,
+                   max_context_);
+      if (part.num_tokens + row.ids.size() > static_cast<std::size_t>(most_tokens_)) {
+        break;
+      }
+      first_token_.push_back(next_token + part.num_tokens);
+      part.num_tokens += row.ids.size();
+      part.longest = std::max(part.longest, end);
+    }
+    part.rows = rows.subspan(first, count);
+    BALEEN_CHECK(static_cast<int64_t>((next_token + part.num_tokens) * vocab_) <= logits_.count(),
+                 "{} rows, more than slots",
+                 rows.size());
+    run_part(part);
+    first += count;
+    next_token += part.num_tokens;
+  }
+}
+
+}  // namespace
+
+std::string kernel_decode_refusal(const ModelConfig& config,
+                                  const cache::CacheFormats& formats,
+                                  const std::string& numerics) {
+  if (std::string reason = decode_unsupported(config); !reason.empty()) {
+    return reason;
+  }
+  if (numerics != "reference") {
+    return "numerics \"" + numerics + "\" (kernels: reference)";
+  }
+  if (formats.kv != cache::KvFormat::kPacked || formats.index != cache::IndexFormat::kFp8 ||
+      formats.state_element_bytes != static_cast<int64_t>(sizeof(float))) {
+    return "cache formats of another compute type than float32";
+  }
+  return "";
+}
+
+DecodePathMaker kernel_decode() {
+  return [](const DecodePathContext& context) -> std::unique_ptr<DecodePath> {
+    return std::make_unique<KernelDecode>(context);
+  };
+}
+
+}  // namespace baleen::runner

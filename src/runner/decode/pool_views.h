@@ -1,0 +1,15 @@
+#pragma once
+// The pools of the shared cache as the kernels see them.
+//
+//   set_pool_views(model, pools);    // every layer's window, entries, index keys and rings
+
+#include "cache/pool_memory.h"
+#include "runner/decode/decode_model.h"
+
+namespace baleen::runner {
+
+/// Fills the pool addresses of `model`, whose layers are those that the pools were made for. Throws
+/// ConfigError naming the first pool whose formats or layout are not the kernels'.
+void set_pool_views(DecodeModel& model, cache::PoolMemory& pools);
+
+}  // namespace baleen::runner

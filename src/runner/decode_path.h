@@ -1,0 +1,82 @@
+#pragma once
+// A second way to run the decode and verify rows of a step, beside the model's body: a few tokens
+// of each of some sequences whose rows lie in the pools of the shared cache. Both ways read and
+// write the same bytes there, so a sequence may go from one to the other between any two tokens.
+// Owned by the executor, used on its thread; the pools outlive it.
+//
+//   path->change_page(change);              // every change of the page tables, in order
+//   path->run(rows);                        // rows of all layers are in the pools afterwards
+//   std::span<const float> logits = path->logits(0, 0);   // behind a token, until the next run
+//
+// A path may also draw the tokens behind its rows, as kernels::sample_token would: logits then stay
+// where they are.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/model_config.h"
+#include "base/strong_id.h"
+#include "cache/pool_memory.h"
+#include "cache/sequence_cache.h"
+#include "engine/batch_plan.h"
+#include "kernels/sampling/sampling.h"
+
+namespace baleen::runner {
+
+/// Tokens of the slot's sequence at `position` and behind it; all rows before are in the pools.
+struct DecodeRow {
+  std::span<const int32_t> ids;
+  RequestSlot slot;
+  int32_t position = 0;
+  const engine::SamplingRow* draw = nullptr;    // the path draws by these; null: logits are wanted
+  std::span<const uint32_t> allowed_bits = {};  // of the draw, 32 tokens per word; empty: all
+};
+
+/// What a path drew behind a token; `top` has the best tokens, where wanted.
+struct DrawnToken {
+  kernels::SampledToken token;
+  std::span<const kernels::ScoredToken> top;
+};
+
+class DecodePath {
+ public:
+  virtual ~DecodePath() = default;
+
+  virtual std::string name() const = 0;        // for the log and /v1/models
+  virtual int64_t max_context() const = 0;     // positions that it runs
+  virtual int32_t max_row_tokens() const = 0;  // ids of a row
+  virtual int64_t device_bytes() const = 0;    // of its own, beside the pools
+  virtual void change_page(const cache::PageChange& change) = 0;
+  /// Whether the path draws by these parameters, for a sequence without counts for penalties.
+  virtual bool draws(const engine::SamplingRow& sampling) const = 0;
+  /// Returns when the results are there. Throws Error when the device fails or refuses a row.
+  virtual void run(std::span<const DecodeRow> rows) = 0;
+  /// Of the latest run, a row without `draw`: float32 [vocabulary] behind its token `index`.
+  virtual std::span<const float> logits(std::size_t row, std::size_t index) const = 0;
+  /// Of the latest run, a row with `draw`: drawn behind its token `index` as if all before stood.
+  virtual DrawnToken drawn(std::size_t row, std::size_t index) const = 0;
+  /// Streams after the last block, bf16 [ids of the row, n·H], in the device's memory.
+  virtual const uint8_t* streams(std::size_t row) const = 0;
+};
+
+/// What a path is made from, once the pools exist.
+struct DecodePathContext {
+  const ModelConfig& config;
+  cache::PoolMemory& pools;
+  std::string folder;  // of the weights
+  int32_t num_slots = 0;
+  int64_t max_context = 0;
+  int32_t max_row_tokens = 1;  // that will be asked for
+  int32_t device_index = 0;
+  // Radians per position of the rotated pairs: of window layers, and of the others.
+  std::vector<double> plain_frequencies;
+  std::vector<double> compressed_frequencies;
+};
+using DecodePathMaker = std::function<std::unique_ptr<DecodePath>(const DecodePathContext&)>;
+
+}  // namespace baleen::runner

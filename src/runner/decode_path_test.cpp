@@ -1,0 +1,374 @@
+// The executor with a decode path beside the model's body. The path here is a body of its own over
+// the same pools that forgets everything between two steps, so it lives on what the pages and rings
+// hold, as kernels do. In fixed order nothing may differ from an engine without it: not over turns,
+// shared prefixes and chunks, not when sequences are preempted in the middle of their answers.
+
+#include "runner/decode_path.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "cache/memory_plan.h"
+#include "engine/collecting_sink.h"
+#include "engine/engine.h"
+#include "model/initialize.h"
+#include "runner/model_executor.h"
+#include "runner/some_ids_for_tests.h"
+#include "text/tokenizer.h"
+#include "weights/model_presets.h"
+
+namespace baleen::runner {
+namespace {
+
+model::Model fixed_order_model(int32_t drafts = 0) {
+  model::FreshOptions fresh;
+  fresh.seed = 1;
+  fresh.matrix_std = 0.15;
+  fresh.vector_noise = 0.1;
+  model::ForwardConfig forward;
+  forward.numerics = "reference+invariant";
+  forward.max_context = 3000;
+  forward.with_mtp = drafts > 0;
+  forward.max_rollback = drafts;
+  return {
+      model::make_fresh_parameters(weights::tiny_config(), fresh, at::TensorOptions(at::kFloat)),
+      forward};
+}
+
+/// What the test sees of the path, which the executor owns.
+struct PathUse {
+  int64_t rows = 0;
+  int64_t draws = 0;     // tokens that the path drew itself
+  int64_t verified = 0;  // rows of several tokens
+  int64_t most_rows = 0;
+};
+
+class ForgetfulPath final : public DecodePath {
+ public:
+  /// `wrong_page`: reads and writes the window page behind the right one, as a wrong layout would.
+  ForgetfulPath(const DecodePathContext& context,
+                int64_t max_context,
+                PathUse& use,
+                bool wrong_page = false)
+      : with_drafts_(context.max_row_tokens > 1),
+        model_(fixed_order_model(context.max_row_tokens - 1)),
+        pools_(context.pools),
+        max_context_(max_context),
+        max_row_tokens_(context.max_row_tokens),
+        use_(use),
+        wrong_page_(wrong_page) {}
+
+  std::string name() const override { return "forgetful"; }
+  int64_t max_context() const override { return max_context_; }
+  int32_t max_row_tokens() const override { return max_row_tokens_; }
+  int64_t device_bytes() const override { return 0; }
+
+  void change_page(const cache::PageChange& change) override {
+    cache::SequencePages& pages = pages_[change.slot];
+    const auto block = static_cast<size_t>(change.block);
+    if (pages.full.size() <= block) {
+      pages.full.resize(block + 1, cache::FullPage(0));
+      pages.swa.resize(block + 1, cache::SwaPage(0));
+    }
+    pages.full[block] = change.full;
+    pages.swa[block] = wrong_page_ ? cache::SwaPage(change.swa.value() + 1) : change.swa;
+    pages.slot = change.slot;
+  }
+
+  std::size_t stream_bytes() const {
+    const ModelConfig& config = model_.config();
+    return static_cast<std::size_t>(config.hc_mult * config.hidden_size) * 2;
+  }
+
+  void draw_token(const DecodeRow& row, std::size_t r, std::size_t index) {
+    const auto token = static_cast<std::size_t>(output_.spans[r].begin) + index;
+    if (const engine::SamplingRow* draw = row.draw) {
+      kernels::SamplingParams params;
+      params.temperature = draw->temperature;
+      params.seed = draw->seed;
+      params.sample_index = draw->sample_index;
+      params.position = int64_t{row.position} + 1 + static_cast<int64_t>(index);
+      params.want_logprob = draw->want_logprobs;
+      params.top_logprobs = draw->top_logprobs;
+      params.allowed_bits = row.allowed_bits;
+      drawn_[token] =
+          kernels::sample_token(logits(r, index), params, {}, workspace_, &tops_[token]);
+      ++use_.draws;
+    }
+  }
+
+  void run(std::span<const DecodeRow> rows) override {
+    std::vector<model::Sequence> sequences;
+    std::vector<model::RowInput> inputs;
+    sequences.reserve(rows.size());
+    for (const DecodeRow& row : rows) {
+      sequences.push_back(model_.new_sequence(pools_, pages_.at(row.slot)));
+      sequences.back().begin_at(row.position);
+      inputs.push_back(
+          {.sequence = &sequences.back(),
+           .first_position = row.position,
+           .ids = row.ids,
+           .logits = model::LogitsWanted::kAll,
+           .mtp = with_drafts_ ? model::MtpRows::kKeepStreams : model::MtpRows::kNone});
+    }
+    model_.forward(inputs, output_);
+    drawn_.assign(output_.logits.size() / static_cast<std::size_t>(output_.vocab_size), {});
+    tops_.assign(drawn_.size(), {});
+    streams_.resize(drawn_.size() * stream_bytes());
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      use_.verified += rows[r].ids.size() > 1 ? 1 : 0;
+      for (std::size_t i = 0; i < rows[r].ids.size(); ++i) {
+        draw_token(rows[r], r, i);
+        if (with_drafts_) {
+          const auto token = static_cast<std::size_t>(output_.spans[r].begin) + i;
+          sequences[r].copy_streams(
+              int64_t{rows[r].position} + static_cast<int64_t>(i),
+              std::span(streams_).subspan(token * stream_bytes(), stream_bytes()));
+        }
+      }
+    }
+    use_.rows += static_cast<int64_t>(rows.size());
+    use_.most_rows = std::max(use_.most_rows, static_cast<int64_t>(rows.size()));
+  }
+
+  std::span<const float> logits(std::size_t row, std::size_t index) const override {
+    return output_.row(output_.spans[row].begin + static_cast<int64_t>(index));
+  }
+
+  /// Every second parameter set, by its seed's parity, so that both ways occur.
+  bool draws(const engine::SamplingRow& sampling) const override { return sampling.seed % 2 == 0; }
+  DrawnToken drawn(std::size_t row, std::size_t index) const override {
+    const auto token = static_cast<std::size_t>(output_.spans[row].begin) + index;
+    return {drawn_[token], tops_[token]};
+  }
+  const uint8_t* streams(std::size_t row) const override {
+    return streams_.data() + static_cast<std::size_t>(output_.spans[row].begin) * stream_bytes();
+  }
+
+ private:
+  bool with_drafts_;
+  model::Model model_;
+  cache::PoolMemory& pools_;
+  int64_t max_context_;
+  int32_t max_row_tokens_;
+  PathUse& use_;
+  bool wrong_page_;
+  std::map<RequestSlot, cache::SequencePages> pages_;
+  model::ForwardOutput output_;
+  kernels::SamplingWorkspace workspace_;
+  std::vector<kernels::SampledToken> drawn_;
+  std::vector<std::vector<kernels::ScoredToken>> tops_;
+  std::vector<uint8_t> streams_;
+};
+
+class PathBench {
+ public:
+  PathBench(int32_t slots, int64_t cache_bytes, int64_t path_context, int32_t drafts = 0) {
+    RunnerConfig runner{.num_slots = slots,
+                        .max_step_tokens = 128,
+                        .cache_bytes = cache_bytes,
+                        .paint_pages = true,
+                        .drafts = {.max_drafts = drafts}};
+    if (path_context > 0) {
+      runner.decode_path = [this, path_context](const DecodePathContext& context) {
+        return std::make_unique<ForgetfulPath>(context, path_context, use);
+      };
+    }
+    engine::EngineConfig config;
+    config.max_prefill_chunk = 64;
+    engine_ = std::make_unique<engine::Engine>(
+        config,
+        std::make_unique<ModelExecutor>(fixed_order_model(drafts), runner, "tiny"),
+        text::Tokenizer::load("src/text/testdata/tiny_tokenizer.json"),
+        metrics_);
+    checked_rows_ = use.rows;
+    engine_->start();
+  }
+  ~PathBench() { engine_->stop(); }
+
+  std::shared_ptr<engine::CollectingSink> submit(std::vector<int32_t> prompt,
+                                                 int32_t max_new,
+                                                 float temperature = 0.0F,
+                                                 bool penalties = false) {
+    engine::GenerationRequest request;
+    request.id = std::to_string(next_++);
+    request.prompt = std::move(prompt);
+    request.max_new_tokens = max_new;
+    request.ignore_eos = true;
+    request.want_logprobs = true;
+    request.sampling.temperature = temperature;
+    request.sampling.frequency_penalty = penalties ? 0.5F : 0.0F;
+    request.sampling.seed = static_cast<uint64_t>(next_);
+    request.top_logprobs = next_ % 3;
+    auto sink = std::make_shared<engine::CollectingSink>();
+    const Status status = engine_->submit(std::move(request), sink);
+    EXPECT_TRUE(status.ok()) << status.message;
+    return sink;
+  }
+  const engine::Engine& engine() const { return *engine_; }
+  /// Without those that the check at start ran.
+  int64_t rows_of_path() const { return use.rows - checked_rows_; }
+
+  PathUse use;
+
+ private:
+  MetricRegistry metrics_;
+  std::unique_ptr<engine::Engine> engine_;
+  int next_ = 0;
+  int64_t checked_rows_ = 0;
+};
+
+void expect_equal(const engine::CollectingSink& a,
+                  const engine::CollectingSink& b,
+                  const std::string& what) {
+  ASSERT_EQ(a.finish().reason, b.finish().reason) << what << a.finish().error.message;
+  ASSERT_EQ(a.ids(), b.ids()) << what;
+  const auto left = a.tokens();
+  const auto right = b.tokens();
+  for (size_t i = 0; i < left.size(); ++i) {
+    ASSERT_EQ(left[i].logprob, right[i].logprob) << what << " token " << i;
+    ASSERT_EQ(left[i].top_logprobs.size(), right[i].top_logprobs.size()) << what << " token " << i;
+    for (size_t k = 0; k < left[i].top_logprobs.size(); ++k) {
+      ASSERT_EQ(left[i].top_logprobs[k].id, right[i].top_logprobs[k].id) << what << " token " << i;
+    }
+  }
+}
+
+constexpr int64_t kRoomy = 64 << 20;
+
+/// Bytes of the smallest cache with `full_pages` for six requests.
+int64_t bytes_of_pages(int64_t full_pages) {
+  const model::Model model = fixed_order_model();
+  const cache::CacheShape shape = cache::cache_shape(model.config(), model.cache_formats());
+  for (int64_t bytes = 4 << 20;; bytes += 64 << 10) {
+    const cache::CacheSizes sizes = cache::fit_cache(
+        shape, bytes, {.max_running_requests = 6, .chunk_tokens = 128, .drafts = false});
+    if (sizes.full_pages >= full_pages) {
+      return bytes;
+    }
+  }
+}
+
+TEST(DecodePathTest, TurnsGiveTheBitsOfTheBodyAlone) {
+  PathBench mixed(2, kRoomy, 3000);
+  PathBench plain(2, kRoomy, 0);
+  std::vector<int32_t> history;
+  int64_t generated = 0;
+  for (int32_t turn = 0; turn < 8; ++turn) {
+    const auto told = static_cast<int64_t>(history.size());
+    const std::vector<int32_t> added = some_ids(50 + (turn * 13) % 40, turn);
+    history.insert(history.end(), added.begin(), added.end());
+    // Answers of more than a window page, so that a turn resumes at a point that the path reached.
+    const int32_t tokens = turn == 2 ? 300 : 9;
+    const auto a = mixed.submit(history, tokens);
+    const auto b = plain.submit(history, tokens);
+    a->wait();
+    b->wait();
+    ASSERT_NO_FATAL_FAILURE(expect_equal(*a, *b, "turn " + std::to_string(turn)));
+    ASSERT_EQ(a->finish().cached_tokens, b->finish().cached_tokens) << "turn " << turn;
+    if (turn > 0) {
+      ASSERT_GE(a->finish().cached_tokens, told - 1 - 4) << "turn " << turn;
+    }
+    const std::vector<int32_t> answer = a->ids();
+    history.insert(history.end(), answer.begin(), answer.end());
+    generated += tokens - 1;  // the first one comes with the prompt
+  }
+  EXPECT_EQ(mixed.rows_of_path(), generated);
+}
+
+TEST(DecodePathTest, ACrowdThatIsPreemptedGivesTheBitsOfTheBodyAlone) {
+  PathBench mixed(6, bytes_of_pages(9), 3000);
+  PathBench plain(6, kRoomy, 0);
+  std::vector<std::shared_ptr<engine::CollectingSink>> a;
+  std::vector<std::shared_ptr<engine::CollectingSink>> b;
+  for (int32_t i = 0; i < 8; ++i) {
+    const std::vector<int32_t> prompt = some_ids(200 + 17 * i, i % 3);
+    const float temperature = i % 4 < 2 ? 0.0F : 0.9F;
+    a.push_back(mixed.submit(prompt, 120, temperature, i > 5));
+    b.push_back(plain.submit(prompt, 120, temperature, i > 5));
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    a[i]->wait();
+    b[i]->wait();
+    ASSERT_NO_FATAL_FAILURE(expect_equal(*a[i], *b[i], "request " + std::to_string(i)));
+  }
+  EXPECT_GT(mixed.engine().stats().num_preemptions, 0);
+  EXPECT_GT(mixed.use.most_rows, 1);
+  EXPECT_GT(mixed.use.draws, 100);
+  EXPECT_GT(mixed.use.rows - mixed.use.draws, 100);
+}
+
+TEST(DecodePathTest, DraftsVerifiedOnThePathGiveTheBitsOfTheBodyAlone) {
+  PathBench mixed(4, kRoomy, 3000, /*drafts=*/3);
+  PathBench plain(4, kRoomy, 0, /*drafts=*/3);
+  std::vector<std::vector<int32_t>> texts(6);
+  for (int32_t turn = 0; turn < 3; ++turn) {
+    std::vector<std::shared_ptr<engine::CollectingSink>> a;
+    std::vector<std::shared_ptr<engine::CollectingSink>> b;
+    for (int32_t i = 0; i < 6; ++i) {
+      std::vector<int32_t>& text = texts[static_cast<size_t>(i)];
+      const std::vector<int32_t> added = some_ids(90 + 17 * i, i + turn);
+      text.insert(text.end(), added.begin(), added.end());
+      const float temperature = i % 3 == 0 ? 0.9F : 0.0F;
+      a.push_back(mixed.submit(text, 60, temperature, i == 5));
+      b.push_back(plain.submit(text, 60, temperature, i == 5));
+    }
+    for (size_t i = 0; i < a.size(); ++i) {
+      a[i]->wait();
+      b[i]->wait();
+      ASSERT_NO_FATAL_FAILURE(expect_equal(
+          *a[i], *b[i], "turn " + std::to_string(turn) + " request " + std::to_string(i)));
+      const std::vector<int32_t> answer = a[i]->ids();
+      texts[i].insert(texts[i].end(), answer.begin(), answer.end());
+    }
+  }
+  EXPECT_GT(mixed.use.verified, 100);
+}
+
+TEST(DecodePathTest, PositionsBeyondThePathRunInTheBody) {
+  PathBench mixed(2, kRoomy, /*path_context=*/100);
+  PathBench plain(2, kRoomy, 0);
+  const auto a = mixed.submit(some_ids(90, 4), 40);
+  const auto b = plain.submit(some_ids(90, 4), 40);
+  a->wait();
+  b->wait();
+  ASSERT_NO_FATAL_FAILURE(expect_equal(*a, *b, "long"));
+  EXPECT_EQ(mixed.rows_of_path(), 10);  // positions 90 .. 99
+}
+
+TEST(DecodePathTest, AWrongPathIsRefusedAtStart) {
+  PathUse use;
+  RunnerConfig runner{.num_slots = 2, .cache_bytes = kRoomy};
+  for (const bool wrong : {false, true}) {
+    runner.decode_path = [&](const DecodePathContext& context) {
+      return std::make_unique<ForgetfulPath>(context, 3000, use, wrong);
+    };
+    if (wrong) {
+      EXPECT_THROW(ModelExecutor(fixed_order_model(), runner, "tiny"), Error);
+    } else {
+      ModelExecutor(fixed_order_model(), runner, "tiny");
+    }
+  }
+  EXPECT_EQ(use.rows, 12);
+}
+
+TEST(DecodePathTest, WantsASharedCache) {
+  RunnerConfig runner{.num_slots = 2};
+  runner.decode_path = [](const DecodePathContext&) -> std::unique_ptr<DecodePath> {
+    ADD_FAILURE() << "made without pools";
+    return nullptr;
+  };
+  EXPECT_THROW(ModelExecutor(fixed_order_model(), runner, "tiny"), ConfigError);
+}
+
+}  // namespace
+}  // namespace baleen::runner
