@@ -247,7 +247,7 @@ ModelParameters make_empty_parameters(const ModelConfig& config) {
 int64_t parameter_bytes(ModelParameters& params) {
   int64_t bytes = 0;
   for_each_parameter(params, [&bytes](const ParameterInfo&, at::Tensor& value) {
-    bytes += static_cast<int64_t>(value.nbytes());
+    bytes += value.defined() ? static_cast<int64_t>(value.nbytes()) : 0;
   });
   return bytes;
 }

@@ -14,12 +14,28 @@ using model::ModelParameters;
 using model::ParameterInfo;
 using model::ParameterRole;
 
-at::Tensor view_of(const at::Tensor& flat, int64_t begin, const std::vector<int64_t>& shape) {
-  int64_t count = 1;
-  for (const int64_t extent : shape) {
-    count *= extent;
-  }
-  return flat.narrow(0, begin, count).view(shape);
+at::Tensor view_of(const at::Tensor& flat, int64_t begin, const at::Tensor& like) {
+  return flat.narrow(0, begin, like.numel()).view(like.sizes());
+}
+
+/// Type and device of the first tensor that there is; a pipeline stage may have no embedding.
+at::TensorOptions options_of(ModelParameters& params) {
+  at::TensorOptions options;
+  bool found = false;
+  model::for_each_parameter(params, [&](const ParameterInfo&, at::Tensor& value) {
+    if (!found && value.defined() && value.is_floating_point()) {
+      options = value.options().requires_grad(false);
+      found = true;
+    }
+  });
+  return options;
+}
+
+/// Matrices of the part that a rank holds of a stored tensor.
+int64_t matrices_of_part(const ParameterInfo& info,
+                         const at::Tensor& part,
+                         const ModelConfig& config) {
+  return logical_matrices(info, config) * part.size(0) / info.shape[0];
 }
 
 }  // namespace
@@ -27,12 +43,15 @@ at::Tensor view_of(const at::Tensor& flat, int64_t begin, const std::vector<int6
 Masters::Masters(ModelParameters params, const FreezeRules& rules, WeightRounding rounding)
     : rounding_(rounding), values_(std::move(params)) {
   const at::NoGradGuard no_grad;
-  const at::TensorOptions options = values_.embed.options().requires_grad(false);
+  const at::TensorOptions options = options_of(values_);
   int64_t count = 0;
   model::for_each_parameter(values_, [&](const ParameterInfo& info, at::Tensor& value) {
-    BALEEN_CHECK(value.defined() && (!value.is_floating_point() ||
-                                     value.scalar_type() == values_.embed.scalar_type()),
-                 "{} has another dtype than the embedding, or none",
+    if (!value.defined()) {
+      return;  // another pipeline stage's
+    }
+    BALEEN_CHECK(!value.is_floating_point() ||
+                     value.scalar_type() == c10::typeMetaToScalarType(options.dtype()),
+                 "{} has another dtype than the tensors before it",
                  info.name);
     count += rules.frozen(info) ? 0 : value.numel();
   });
@@ -44,6 +63,9 @@ Masters::Masters(ModelParameters params, const FreezeRules& rules, WeightRoundin
 
   int64_t begin = 0;
   model::for_each_parameter(values_, [&](const ParameterInfo& info, at::Tensor& value) {
+    if (!value.defined()) {
+      return;
+    }
     if (rules.frozen(info)) {
       value = value.detach();
       return;
@@ -51,9 +73,9 @@ Masters::Masters(ModelParameters params, const FreezeRules& rules, WeightRoundin
     TrainedTensor tensor;
     tensor.info = info;
     tensor.flat_begin = begin;
-    tensor.value = view_of(flat_values_, begin, info.shape);
-    tensor.gradient = view_of(flat_gradients_, begin, info.shape);
-    tensor.num_matrices = logical_matrices(info, values_.config);
+    tensor.value = view_of(flat_values_, begin, value);
+    tensor.gradient = view_of(flat_gradients_, begin, value);
+    tensor.num_matrices = matrices_of_part(info, value, values_.config);
     tensor.still_rows = rules.still_rows(info, values_.config.hc_mult);
     tensor.value.copy_(value);
     value = tensor.value;  // lets the source go
@@ -69,7 +91,7 @@ Masters::Masters(ModelParameters params, const FreezeRules& rules, WeightRoundin
       return;
     }
     const TrainedTensor& tensor = trained_[next++];
-    value = view_of(shown, tensor.flat_begin, info.shape).detach();
+    value = view_of(shown, tensor.flat_begin, tensor.value).detach();
     value.set_requires_grad(true);
     value.mutable_grad() = tensor.gradient;
   });
@@ -94,6 +116,9 @@ void Masters::refresh_served() {
   model::for_each_matrix_or_tensor(
       sources, [&](const ParameterInfo& info, at::Tensor& value, ops::LinearFormat* format) {
         at::Tensor& target = *targets[next++];
+        if (!value.defined()) {
+          return;
+        }
         const at::Tensor served = model::fake_quantized(
             info, value, format == nullptr ? ops::LinearFormat::kPlain : *format);
         if (target.requires_grad()) {
@@ -113,13 +138,14 @@ int64_t Masters::bytes() const {
   }
   std::vector<const void*> master_data;
   model::for_each_parameter(held, [&](const ParameterInfo&, at::Tensor& value) {
-    master_data.push_back(value.const_data_ptr());
+    master_data.push_back(value.defined() ? value.const_data_ptr() : nullptr);
   });
   std::size_t next = 0;
   ModelParameters shown = leaves_;
   model::for_each_parameter(shown, [&](const ParameterInfo&, at::Tensor& value) {
-    const bool shared = value.const_data_ptr() == master_data[next++];
-    bytes += shared ? 0 : static_cast<int64_t>(value.nbytes());
+    const void* master = master_data[next++];
+    const bool own = value.defined() && value.const_data_ptr() != master;
+    bytes += own ? static_cast<int64_t>(value.nbytes()) : 0;
   });
   return bytes;
 }

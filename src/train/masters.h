@@ -27,16 +27,8 @@ enum class WeightRounding : uint8_t {
   kServed,  // the masters rounded to the format that each matrix is served in
 };
 
-/// Part of a tensor that a rank holds: indices [begin, end) along `dim` of the whole tensor.
-struct ShardSpec {
-  int64_t dim = 0;
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
 struct TrainedTensor {
-  model::ParameterInfo info;     // name and whole shape
-  std::vector<ShardSpec> shard;  // empty: the whole tensor
+  model::ParameterInfo info;     // name and shape of the whole tensor
   at::Tensor value;              // this rank's part, a view of the masters
   at::Tensor gradient;           // likewise
   int64_t flat_begin = 0;        // of the part in the flat buffers
@@ -49,7 +41,8 @@ struct TrainedTensor {
 class Masters {
  public:
   /// Takes the values over, tensor by tensor: each source is let go before the next is copied, so
-  /// the peak is one model and one tensor. All floating tensors have one dtype and device.
+  /// the peak is one model and one tensor. All floating tensors have one dtype and device. A rank
+  /// of several may hold parts of tensors, and none of those of other pipeline stages.
   Masters(model::ModelParameters params, const FreezeRules& rules, WeightRounding rounding);
 
   const ModelConfig& config() const { return leaves_.config; }

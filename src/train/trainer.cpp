@@ -63,7 +63,9 @@ Trainer::Trainer(Masters masters, const TrainerConfig& config, RankHooks hooks)
     : masters_(std::move(masters)),
       config_(config),
       hooks_(std::move(hooks)),
-      optimizer_(config.optimizer, slots_of(masters_, config.optimizer)) {}
+      optimizer_(config.optimizer,
+                 hooks_.own_slots ? hooks_.own_slots(masters_, config.optimizer)
+                                  : slots_of(masters_, config.optimizer)) {}
 
 const model::RopeTables& Trainer::tables(int64_t num_positions) {
   if (!tables_.plain.cis.defined() || tables_.num_positions() < num_positions) {
@@ -176,6 +178,9 @@ void Trainer::finish_step(StepReport& report) {
             ? std::min(1.0, config_.clip_norm / (report.gradient_norm + kClipFloor))
             : 1.0;
     optimizer_.step(report.learning_rate, scale);
+    if (hooks_.share_values) {
+      hooks_.share_values();
+    }
     masters_.refresh_served();
   }
   report.skipped_steps = skipped_steps_;
@@ -183,6 +188,9 @@ void Trainer::finish_step(StepReport& report) {
 }
 
 double Trainer::global_norm() const {
+  if (hooks_.gradient_norm) {
+    return hooks_.gradient_norm();
+  }
   double sum = 0.0;
   for (const TrainedTensor& tensor : masters_.trained()) {
     if (tensor.norm_weight > 0.0) {

@@ -43,6 +43,14 @@ struct RankHooks {
   std::function<void(std::span<double>)> sum_over_samples;
   /// Adds up numbers over all ranks, in place.
   std::function<void(std::span<double>)> sum_over_ranks;
+
+  // Where ranks share out the optimizer's work; by default each steps all that it holds.
+  /// What this rank steps; asked once.
+  std::function<std::vector<OptimizerSlot>(Masters&, const OptimizerConfig&)> own_slots;
+  /// Of the whole model's gradient, once it is reduced.
+  std::function<double()> gradient_norm;
+  /// Brings every rank the values that others stepped.
+  std::function<void()> share_values;
 };
 
 class Trainer {
