@@ -149,8 +149,9 @@ class TrafficRun {
     f.accepted = static_cast<double>(after.num_drawn - before.num_drawn) /
                  static_cast<double>(std::max<int64_t>(after.num_draws - before.num_draws, 1));
     for (size_t place = 0; place < after.drafts.drafted_at.size(); ++place) {
+      // Before its first step an engine has no places yet.
       const auto more = [&](const std::vector<int64_t>& now, const std::vector<int64_t>& then) {
-        return static_cast<double>(now[place] - then[place]);
+        return static_cast<double>(now[place] - (then.empty() ? 0 : then[place]));
       };
       const double tried = more(after.drafts.drafted_at, before.drafts.drafted_at);
       f.stood_by_place.push_back(
