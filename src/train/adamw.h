@@ -2,7 +2,7 @@
 // One AdamW update. Formula, per element, step s from 1:
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
 //   x = x (1 - lr wd) - lr (m / (1 - b1^s)) / (sqrt(v / (1 - b2^s)) + eps)
-// Both forms round after each operation and give equal bits. Stateless; any thread.
+// Both forms round after each operation; roots are as the library has them. Stateless; any thread.
 //
 //   adamw_update({.value = x, .gradient = g, .m = m, .v = v}, numbers);
 

@@ -1,8 +1,8 @@
 #pragma once
 // AdamW and Muon over a list of tensors or parts of tensors. Moments are float32 (double for double
 // parameters) and keyed by (name, first element, count), never by place in the list. A step is a
-// pure function of values, gradients, moments and the step number, with one rounding per operation,
-// so equal inputs give equal bits on every device. Owned by a trainer; one thread.
+// pure function of values, gradients, moments and the step number, element by element with AdamW:
+// ranges of a tensor get the bits of the whole. Owned by a trainer; one thread.
 //
 //   Optimizer optimizer(config, slots_of(masters, config));
 //   optimizer.step(learning_rate, clip_scale);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "model/whole_model.h"
@@ -16,6 +17,13 @@ namespace baleen::train {
 namespace {
 
 constexpr int64_t kVocab = 32;
+
+/// Small tensors of a test program beside others: more threads than one only wait for each other.
+class OneThread : public testing::Environment {
+ public:
+  void SetUp() override { at::set_num_threads(1); }
+};
+[[maybe_unused]] const auto* const kOneThread = testing::AddGlobalTestEnvironment(new OneThread);
 
 class PackingTest : public testing::Test {
  protected:
