@@ -1,10 +1,12 @@
 #include "model/attention.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 
 #include "base/check.h"
 #include "model/choices.h"
@@ -84,6 +86,27 @@ at::Tensor project_output(const at::Tensor& context,
   const at::Tensor partial = ops::linear_unrounded(
       ops::linear_input(latent, params.wo_b.format, numerics), params.wo_b.weight, numerics);
   return ops::store_activation(step.parallel->sum_of_core(partial), numerics);
+}
+
+/// Attention on entries by this rank's heads, [B, T, E] per core group, to that of all heads, per
+/// group of the step.
+void sum_over_heads(std::vector<at::Tensor>& by_group, const StepContext& step) {
+  int64_t width = 0;
+  for (const at::Tensor& values : by_group) {
+    width = std::max(width, values.size(2));
+  }
+  std::vector<at::Tensor> rows;
+  rows.reserve(by_group.size());
+  for (const at::Tensor& values : by_group) {
+    rows.push_back(at::constant_pad_nd(values.flatten(0, 1), {0, width - values.size(2)}));
+  }
+  const at::Tensor sums = step.parallel->sum_of_core(at::cat(rows, 0));
+  for (std::size_t g = 0; g < by_group.size(); ++g) {
+    const SequenceGroup& group = step.groups[g];
+    by_group[g] = sums.narrow(0, group.row_begin, group.num_rows())
+                      .view({group.batch, group.tokens, width})
+                      .narrow(2, 0, by_group[g].size(2));
+  }
 }
 
 }  // namespace
@@ -173,19 +196,18 @@ at::Tensor attention(const at::Tensor& x,
     }
     const at::Tensor query = core.rows_of(queries, group);
     if (step.taps != nullptr && step.taps->entry_attention && seen.entries.defined()) {
-      at::Tensor target = entry_attention(query, seen, params.attn_sink, group.first_position);
-      if (step.parallel != nullptr) {
-        const int64_t entries = target.size(-1);
-        target = step.parallel->sum_of_core(target.reshape({-1, entries}))
-                     .view({group.batch, -1, entries});
-      }
-      place.taps_of(*step.taps, step.config).entry_attention.at(g) = target;
+      place.taps_of(*step.taps, step.config).entry_attention.at(g) =
+          entry_attention(query, seen, params.attn_sink, group.first_position);
     }
     const at::Tensor context =
         ops::sparse_attention(query, seen, params.attn_sink, group.first_position, step.numerics);
     step.capture(place.prefix, "attn.entries", g, seen.entries);
     step.capture(place.prefix, "attn.context", g, context);
     contexts.push_back(context.reshape({group.num_rows(), query.size(2), step.config.head_dim}));
+  }
+  if (step.parallel != nullptr && step.taps != nullptr && step.taps->entry_attention &&
+      params.compressor) {
+    sum_over_heads(place.taps_of(*step.taps, step.config).entry_attention, step);
   }
   const at::Tensor context = contexts.size() == 1 ? contexts[0] : at::cat(contexts, 0);
   const at::Tensor output = project_output(context, params, spec, step);
