@@ -98,17 +98,22 @@ TEST(MeshHooksTest, DataRanksWithMuonOnCopiesEqualOneRank) {
 }
 
 TEST(MeshHooksTest, OneSharedOutRankIsThePlainTrainer) {
-  const Steps single = run_data_ranks(1, OptimizerKind::kAdamW);
+  const Steps shared = run_data_ranks(1, OptimizerKind::kAdamW);
   const TrainerConfig config = mesh_config(OptimizerKind::kAdamW);
   Trainer trainer(plain_masters(nano(), {.indexer = true}), config);
+  Steps plain;
   for (int step = 0; step < 3; ++step) {
     const StepReport report = trainer.step(edge_samples(32));
-    EXPECT_EQ(report.loss, single.losses[static_cast<std::size_t>(step)]);
-    EXPECT_NEAR(report.gradient_norm, single.norms[static_cast<std::size_t>(step)], 1e-12);
+    plain.losses.push_back(report.loss);
+    plain.norms.push_back(report.gradient_norm);
   }
   for_values(trainer.masters(), [&](std::size_t, const std::string& name, const at::Tensor& value) {
-    EXPECT_TRUE(at::allclose(single.values.at(name), value, 1e-12, 1e-14)) << name;
+    plain.values[name] = value.clone();
   });
+  // The squares of the norm are added block by block, so from the first clipping on the two differ
+  // in last bits.
+  EXPECT_EQ(plain.losses[0], shared.losses[0]);
+  expect_close(plain, shared);
 }
 
 /// Three steps of 4 rows of 16 tokens through the parallel forms of the model.
