@@ -6,6 +6,7 @@
 #include "runner/decode_path.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -198,12 +199,14 @@ class PathBench {
   std::shared_ptr<engine::CollectingSink> submit(std::vector<int32_t> prompt,
                                                  int32_t max_new,
                                                  float temperature = 0.0F,
-                                                 bool penalties = false) {
+                                                 bool penalties = false,
+                                                 int32_t priority = 0) {
     engine::GenerationRequest request;
     request.id = std::to_string(next_++);
     request.prompt = std::move(prompt);
     request.max_new_tokens = max_new;
     request.ignore_eos = true;
+    request.priority = priority;
     request.want_logprobs = true;
     request.sampling.temperature = temperature;
     request.sampling.frequency_penalty = penalties ? 0.5F : 0.0F;
@@ -293,8 +296,13 @@ TEST(DecodePathTest, ACrowdThatIsPreemptedGivesTheBitsOfTheBodyAlone) {
   for (int32_t i = 0; i < 8; ++i) {
     const std::vector<int32_t> prompt = some_ids(200 + 17 * i, i % 3);
     const float temperature = i % 4 < 2 ? 0.0F : 0.9F;
-    a.push_back(mixed.submit(prompt, 120, temperature, i > 5));
-    b.push_back(plain.submit(prompt, 120, temperature, i > 5));
+    if (i == 6) {
+      // The last two are urgent: with all slots taken they push others out in mid-answer.
+      ASSERT_TRUE(a[0]->wait_for_tokens(5, std::chrono::seconds(60)));
+    }
+    const int32_t priority = i < 6 ? 0 : 100;
+    a.push_back(mixed.submit(prompt, 120, temperature, i > 5, priority));
+    b.push_back(plain.submit(prompt, 120, temperature, i > 5, priority));
   }
   for (size_t i = 0; i < a.size(); ++i) {
     a[i]->wait();
