@@ -3,7 +3,7 @@ import {readEvents, ServerError} from "./api.js";
 import {byId, element} from "./dom.js";
 import {messageView} from "./message.js";
 import * as settings from "./settings.js";
-import {load, newConversation, save} from "./store.js";
+import {kLeft, load, newConversation, save} from "./store.js";
 
 const kExamples = ["What is 37 + 58?", "Explain what a prefix cache does.", "37加58等于多少？"];
 const kSaveMs = 1000;
@@ -32,6 +32,9 @@ export function setUp() {
     }
   });
   addEventListener("pagehide", () => {
+    if (running) {
+      running.left = true;
+    }
     keep();
     stop();  // browsers may let a page that was left go on reading
   });
@@ -243,7 +246,8 @@ async function answer() {
   conversation.changed = Date.now();
   conversations = [conversation, ...conversations.filter((other) => other !== conversation)];
   const controller = new AbortController();
-  running = {conversation, message, controller};
+  const mine = {conversation, message, controller, left: false};
+  running = mine;
   const timing = {sent: performance.now(), first: null, last: null};
   message.figures = {};
   showAll();
@@ -269,7 +273,9 @@ async function answer() {
     }
     announce("The answer is complete.");
   } catch (error) {
-    if (error.name === "AbortError") {
+    if (error.name === "AbortError" && mine.left) {
+      message.error = {message: kLeft, status: 0};
+    } else if (error.name === "AbortError") {
       message.figures.finish = "stopped";
       announce("Stopped");
     } else {

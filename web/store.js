@@ -2,6 +2,9 @@
 
 const kKey = "baleen.conversations";
 
+/// What is said of an answer that was under way then.
+export const kLeft = "The page was left before the answer was complete.";
+
 export function load() {
   try {
     const list = JSON.parse(localStorage.getItem(kKey) || "[]");
@@ -9,7 +12,7 @@ export function load() {
       for (const message of conversation.messages) {
         if (message.running) {
           message.running = false;
-          message.error = {message: "The page was left before the answer was complete.", status: 0};
+          message.error = {message: kLeft, status: 0};
         }
       }
     }

@@ -19,6 +19,7 @@ CALL = ("Looking.\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"weather\">
         "</｜DSML｜invoke>\n</｜DSML｜tool_calls>")
 TOOLS = json.dumps([{"type": "function", "function": {"name": "weather", "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}}}}}])
+THOUGHTS = " ".join(["First I add the tens."] * 20)  # long enough to be seen open
 LONG = " ".join(f"word{i}" for i in range(60))
 
 
@@ -35,7 +36,7 @@ def server(tmp_path_factory):
         {"prompt_contains": "and now", "text": "fine"},
         {"prompt_contains": "sunny", "text": "Rome is sunny, Oslo is not."},
         {"prompt_contains": "weather in", "text": CALL},
-        {"prompt_contains": "ponder", "text": "First I add the tens.</think>It is **4**."},
+        {"prompt_contains": "ponder", "text": f"{THOUGHTS}</think>It is **4**."},
         {"prompt_contains": "go on", "text": "and on ", "end": "repeat"},
         {"prompt_contains": "break", "text": "abcdef", "nan_after": 3},
         {"prompt_contains": "markup", "text": "# Head\n<b>not bold</b> <script>x</script>\n\n- one\n- two\n\n```py\na < b\n```"},
@@ -94,7 +95,7 @@ def test_thoughts_fold_away_when_the_answer_begins(browser, server):
     browser.wait(lambda: browser.all(".thinking[open]"), "open thoughts")
     browser.answered()
     assert not browser.all(".thinking[open]")
-    assert browser.text(".thinking .text") == "First I add the tens."
+    assert browser.text(".thinking .text") == THOUGHTS
     assert browser.answer_text() == "It is 4."
     assert "Thought for" in browser.text(".thinking summary")
     browser.click(".thinking summary")
