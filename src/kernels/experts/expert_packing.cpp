@@ -57,12 +57,9 @@ uint32_t fp4_code(const SourceRow& source, int64_t input) {
 
 uint32_t fp4_word(const SourceRow& source, int64_t first_input) {
   uint32_t word = 0;
-  for (int64_t n = 0; n < 8; ++n) {
+  for (int n = 0; n < 8; ++n) {
     // Inputs 4q + {0..3} feed the first register, 16 inputs further the second.
-    const uint32_t code = fp4_code(source, first_input + n % 4 + 16 * (n / 4));
-    const int64_t sign = n < 4 ? 8 * n + 7 : 8 * (n - 4) + 3;
-    word |= (code & 7U) << (4 * n);
-    word |= (code >> 3) << sign;
+    word |= placed_code(fp4_code(source, first_input + n % 4 + 16 * (n / 4)), n);
   }
   return word;
 }
@@ -76,45 +73,25 @@ bool all_zero(const SourceRow& source, int64_t first_input) {
   return true;
 }
 
-/// Exponent word of one row's stretch; refuses what e4m3 cannot hold.
-uint32_t fp4_exponents(const SourceRow& source,
-                       int64_t block,
-                       const std::string& name,
-                       int* widest) {
-  int codes[kGroups];
-  bool empty[kGroups];
-  int largest = -1;
-  int smallest = 256;
+/// Exponent word of one row's stretch; refuses what a float's exponent cannot hold.
+uint32_t fp4_exponents(const SourceRow& source, int64_t block, const std::string& name) {
+  uint32_t word = 0;
   for (int j = 0; j < kGroups; ++j) {
     const int64_t input = block * kExpertBlockInputs + j * numerics::kFp4Group;
-    codes[j] = source.matrix->scales[static_cast<std::size_t>(
+    const uint32_t code = source.matrix->scales[static_cast<std::size_t>(
         (source.row * source.matrix->inputs + input) / numerics::kFp4Group)];
-    if (codes[j] == 255) {
+    const auto refuse = [&](const std::string& why) {
       throw CheckpointError(name + ": row " + std::to_string(source.row) + ", stretch " +
-                            std::to_string(block) + ": a scale is NaN");
+                            std::to_string(block) + ": " + why);
+    };
+    if (code == 255) {
+      refuse("a scale is NaN");
     }
-    empty[j] = all_zero(source, input);
-    if (!empty[j]) {
-      largest = std::max(largest, codes[j]);
-      smallest = std::min(smallest, codes[j]);
+    const bool empty = all_zero(source, input);  // any exponent is right
+    if (!empty && code > kMostScaleCode) {
+      refuse("scale code " + std::to_string(code) + " is above " + std::to_string(kMostScaleCode));
     }
-  }
-  if (largest < 0) {
-    return uint32_t{127} << 23 | 0x8888U;  // nothing but zeros: any exponent is right
-  }
-  if (largest - smallest > kMostExponentSpan) {
-    throw CheckpointError(name + ": row " + std::to_string(source.row) + ", stretch " +
-                          std::to_string(block) + ": scales span 2^" +
-                          std::to_string(largest - smallest) + "; e4m3 holds 2^" +
-                          std::to_string(kMostExponentSpan));
-  }
-  *widest = std::max(*widest, largest - smallest);
-  // The base is a normal float's exponent, also for the smallest scales a quantiser gives.
-  const int base = std::max(largest - kMostOffset, 1);
-  uint32_t word = static_cast<uint32_t>(base) << 23;
-  for (int j = 0; j < kGroups; ++j) {
-    const int offset = empty[j] ? 0 : codes[j] - base;
-    word |= static_cast<uint32_t>(offset - kLeastOffset) << (4 * j);
+    word |= (empty ? 127U : code + kMagnitudeShift) << (8 * j);
   }
   return word;
 }
@@ -125,8 +102,10 @@ void store_word(std::byte* place, uint32_t word) {
 
 /// `row_of(tile, tile row)` names the source of a row.
 template <class RowOf>
-std::vector<std::byte> pack_fp4(
-    int64_t tiles, int64_t inputs, RowOf&& row_of, const std::string& name, int* span) {
+std::vector<std::byte> pack_fp4(int64_t tiles,
+                                int64_t inputs,
+                                RowOf&& row_of,
+                                const std::string& name) {
   const int64_t blocks = inputs / kExpertBlockInputs;
   std::vector<std::byte> packed(static_cast<std::size_t>(tiles * blocks * kFp4BlockBytes));
   std::byte* block_begin = packed.data();
@@ -145,7 +124,7 @@ std::vector<std::byte> pack_fp4(
         if (thread % 4 == 0) {
           for (int upper = 0; upper < 2; ++upper) {
             store_word(block_begin + 4096 + word_place(thread / 32, thread % 32 / 4, upper),
-                       fp4_exponents(sources[upper], block, name, span));
+                       fp4_exponents(sources[upper], block, name));
           }
         }
       }
@@ -224,15 +203,14 @@ void check_pair(const ExpertMatrix& gate,
 
 std::vector<std::byte> pack_up_fp4(const ExpertMatrix& gate,
                                    const ExpertMatrix& up,
-                                   const std::string& name,
-                                   int* span) {
+                                   const std::string& name) {
   check_pair(gate, up, false, name);
-  return pack_fp4(2 * gate.rows / kExpertTileRows, gate.inputs, interleave(gate, up), name, span);
+  return pack_fp4(2 * gate.rows / kExpertTileRows, gate.inputs, interleave(gate, up), name);
 }
 
-std::vector<std::byte> pack_down_fp4(const ExpertMatrix& down, const std::string& name, int* span) {
+std::vector<std::byte> pack_down_fp4(const ExpertMatrix& down, const std::string& name) {
   check_shape(down, kExpertTileRows, false, name);
-  return pack_fp4(down.rows / kExpertTileRows, down.inputs, plain(down), name, span);
+  return pack_fp4(down.rows / kExpertTileRows, down.inputs, plain(down), name);
 }
 
 std::vector<std::byte> pack_up_fp8(const ExpertMatrix& gate,

@@ -3,14 +3,14 @@
 // load time. Owner: the loader. Any thread; allocates the result.
 //
 //   const ExpertMatrix gate{.codes = w1, .scales = s1, .rows = 512, .inputs = 4096};
-//   std::vector<std::byte> tiles = pack_up_fp4(gate, up, "layers.3.ffn.experts.7.w1/w3", &span);
+//   std::vector<std::byte> tiles = pack_up_fp4(gate, up, "layers.3.ffn.experts.7.w1/w3");
 //
 // Rows of w1 and w3 are interleaved in eights: tile rows 16w + g and 16w + g + 8 are gate and up of
 // channel 32 * tile + 8w + g, the two accumulator rows of one lane.
-// The exponents of a row's stretch of 128 inputs may span 2^14 (groups whose codes are all zero do
-// not count): a wider one is refused with the tensor's name, the row and the stretch. Up to 2^11
-// the kernels add exponents; beyond, they look magnitudes up. `span` returns the widest seen. Rows
-// are a multiple of 64 (of each of w1 and w3: 32), inputs of 128.
+// Every UE8M0 scale up to code 248 (2^121) is kept exactly, whatever its neighbours are; NaN scales
+// and larger ones are refused with the tensor's name, the row and the stretch of 128 inputs (larger
+// ones only where the group's codes are not all zero). Rows are a multiple of 64 (of each of w1 and
+// w3: 32), inputs of 128.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +19,6 @@
 #include <vector>
 
 namespace baleen::kernels {
-
-inline constexpr int kFastExponentSpan = 11;
-inline constexpr int kMostExponentSpan = 14;
 
 /// FP4: codes [rows, inputs / 2] with the even input in the low nibble, UE8M0 scales [rows, inputs
 /// / 32]. FP8: codes [rows, inputs] e4m3, UE8M0 scales [ceil(rows / 128), inputs / 128].
@@ -34,9 +31,8 @@ struct ExpertMatrix {
 
 std::vector<std::byte> pack_up_fp4(const ExpertMatrix& gate,
                                    const ExpertMatrix& up,
-                                   const std::string& name,
-                                   int* span);
-std::vector<std::byte> pack_down_fp4(const ExpertMatrix& down, const std::string& name, int* span);
+                                   const std::string& name);
+std::vector<std::byte> pack_down_fp4(const ExpertMatrix& down, const std::string& name);
 std::vector<std::byte> pack_up_fp8(const ExpertMatrix& gate,
                                    const ExpertMatrix& up,
                                    const std::string& name);

@@ -1,23 +1,25 @@
 #pragma once
 // One warp group multiplies a tile of 64 packed weight rows with up to 8 tokens: FP4 codes are
-// expanded in registers to the e4m3 operand, tokens come from shared memory. Per block of 128
-// inputs four tensor instructions start from zero, then their sum is promoted to FP32 with the
-// exponents of row and token. The code is kept small on purpose: at one token per step most of it
-// runs once, and its instructions have to be fetched. Used by experts_sm90.cu.
+// moved in registers to the places of an e4m3 operand, tokens come from shared memory. Per block of
+// 128 inputs four tensor instructions start from zero; FP4 products are scaled each by its group's
+// exponent and added, FP8 ones run on in one accumulator; then the block is promoted with the
+// exponent of the token. The code is kept small on purpose: at one token per step most of it runs
+// once, and its instructions have to be fetched. Used by experts_sm90.cu.
 
 #include <cstdint>
 
-#include "kernels/experts/expert_schedule.cuh"
+#include "kernels/experts/expert_work.cuh"
 #include "kernels/ptx/convert.cuh"
+#include "kernels/ptx/opaque.cuh"
 #include "kernels/ptx/shared_access.cuh"
 #include "kernels/ptx/wgmma.cuh"
 
 namespace baleen::kernels::experts {
 
-/// The register operand of four instructions and the scales of the lane's two rows.
+/// The register operand of four instructions and the exponent words of the lane's two rows.
 struct Weights {
   uint32_t a[4][4];
-  float scale[2];
+  uint2 words;
 };
 
 /// Shared addresses of a lane, computed once per item.
@@ -25,28 +27,13 @@ struct LanePlaces {
   uint32_t codes;   // in stage 0
   uint32_t words;   // behind the FP4 codes of stage 0
   uint32_t scales;  // of the lane's two tokens, block 0
-  uint32_t table;
 };
 
-__device__ __forceinline__ LanePlaces lane_places(const GroupShared& group,
-                                                  const ExpertMagnitudes* table,
-                                                  uint32_t thread) {
+__device__ __forceinline__ LanePlaces lane_places(const GroupShared& group, uint32_t thread) {
   const uint32_t weights = ptx::shared_address(group.weights);
   return {ptx::pinned(weights + thread * 16),
           ptx::pinned(weights + 4096 + thread / 4 * 8),
-          ptx::pinned(ptx::shared_address(group.scales) + thread % 4 * 4),
-          ptx::shared_address(table)};
-}
-
-template <bool kWide>
-__device__ __forceinline__ ExpertMagnitudes magnitudes(uint32_t table, uint32_t word, int group) {
-  const uint32_t biased = word_offset(word, group);
-  if constexpr (kWide) {
-    const uint2 entry = ptx::load_shared_8(table + biased * 8);
-    return {entry.x, entry.y};
-  } else {
-    return shifted_magnitudes(biased);
-  }
+          ptx::pinned(ptx::shared_address(group.scales) + thread % 4 * 4)};
 }
 
 /// What a lane holds of a block before it is expanded. FP8 codes are the operand already: nothing.
@@ -59,7 +46,7 @@ struct RawFp4 {
 /// Takes blocks from the ring in order. `fetch` brings the next block's raw form into registers
 /// ahead of time, `expand` makes the operand of it. A stage (an even FP4 block and the next, or one
 /// FP8 block) is freed when its last block is in registers.
-template <bool kFp8, bool kWide>
+template <bool kFp8>
 struct WeightReader {
   GroupShared& group;
   const LanePlaces lane;
@@ -118,62 +105,123 @@ struct WeightReader {
                                  raw.high.w};
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        expand_word(
-            codes[2 * j], magnitudes<kWide>(lane.table, raw.words.x, j), out.a[j][0], out.a[j][2]);
-        expand_word(codes[2 * j + 1],
-                    magnitudes<kWide>(lane.table, raw.words.y, j),
-                    out.a[j][1],
-                    out.a[j][3]);
+        expand_word(codes[2 * j], out.a[j][0], out.a[j][2]);
+        expand_word(codes[2 * j + 1], out.a[j][1], out.a[j][3]);
       }
     }
-    out.scale[0] = word_scale(raw.words.x);
-    out.scale[1] = word_scale(raw.words.y);
+    out.words = raw.words;
   }
 };
 
 inline constexpr int kTokens = kExpertUnitTokens;  // columns of the tensor instruction
 inline constexpr int kValues = kTokens / 2;        // accumulators of a lane
-inline constexpr int kTokenBlockBytes = kTokens * 128;
-inline constexpr int kInputBlocks = kInputBytes / kTokenBlockBytes;  // held in shared memory
 static_assert(kTokens == 8, "a lane has two tokens of two rows");
 
-/// Starts the product of one block with its tokens: four chained instructions from zero.
-__device__ __forceinline__ void start_block(const Weights& weights,
-                                            uint32_t descriptor_low,
-                                            uint32_t descriptor_high,
-                                            float (&part)[kValues]) {
-  ptx::wgmma_fence();
+/// Tokens of an item in shared memory: [16 bytes of inputs][row][16 bytes], one row for a unit of
+/// one token and eight for others. The tensor instruction reads eight rows of 16 bytes, 16 bytes
+/// apart: beyond a single row it finds the next inputs of the same token, for columns that nobody
+/// looks at. So a unit of one token has all its inputs here at once.
+template <int kRows>
+struct InputTile {
+  static_assert(kRows == 1 || kRows == kTokens);
+  static constexpr int kBlocks = kInputBytes / (kRows * 128);  // block b stands at b % kBlocks
+  static constexpr uint32_t kNextInputs = 2 * kRows;  // from one descriptor to the next 32 inputs
+  uint32_t base;                                      // shared address
+
+  __device__ __forceinline__ explicit InputTile(const GroupShared& group)
+      : base(ptx::shared_address(group.input)) {}
+
+  /// Address of 16 bytes: inputs from 16 * chunk of `row`, chunks counted over all blocks that fit.
+  __device__ __forceinline__ uint32_t place(int chunk, int row) const {
+    return base + static_cast<uint32_t>((chunk * kRows + row) * 16);
+  }
+  /// Low word of the descriptor of block `block`, the same in every lane and known to be (the high
+  /// word is 0).
+  __device__ __forceinline__ uint32_t descriptor(int block) const {
+    const auto at = static_cast<uint32_t>(block % kBlocks * 8 * kRows);
+    return __shfl_sync(0xFFFFFFFFU, (base >> 4) + at + (uint32_t{kRows} << 16), 0);
+  }
+};
+
+/// Sums of a block: of each group (FP4), or of the block (FP8).
+template <bool kFp8>
+using Parts = float[kFp8 ? 1 : 4][kValues];
+
+__device__ __forceinline__ void pin_operand(Weights& weights) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    const uint64_t tokens = (static_cast<uint64_t>(descriptor_high) << 32) |
-                            (descriptor_low + static_cast<uint32_t>(2 * j));
-    ptx::Wgmma<ptx::E4m3, kTokens>::registers(part, weights.a[j], tokens, j);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      ptx::keep_in_register(weights.a[j][r]);
+    }
+  }
+}
+
+/// Starts the product of one block with its tokens: four instructions, for FP8 in one chain.
+template <bool kFp8, uint32_t kNextInputs>
+__device__ __forceinline__ void start_block(Weights& weights,
+                                            uint32_t descriptor,
+                                            Parts<kFp8>& parts) {
+#pragma unroll
+  for (int j = 0; j < (kFp8 ? 1 : 4); ++j) {
+    ptx::pin_registers(parts[j]);
+  }
+  pin_operand(weights);  // ready before the fence, not when its instruction comes
+  ptx::wgmma_fence();
+#pragma unroll
+  for (uint32_t j = 0; j < 4; ++j) {
+    ptx::Wgmma<ptx::E4m3, kTokens>::registers(parts[kFp8 ? 0 : j],
+                                              weights.a[j],
+                                              uint64_t{descriptor + kNextInputs * j},
+                                              kFp8 ? static_cast<int>(j) : 0);
   }
   ptx::wgmma_commit();
 }
 
-__device__ __forceinline__ void finish_block(Weights& weights, float (&part)[kValues]) {
+/// Waits for the block and adds it to `sum`. `token_scales`: bf16 of the lane's two tokens.
+template <bool kFp8>
+__device__ __forceinline__ void finish_block(Weights& weights,
+                                             Parts<kFp8>& parts,
+                                             uint32_t token_scales,
+                                             float (&sum)[kValues]) {
+  float upper[4];
+  float lower[4];
+#pragma unroll
+  for (int j = 0; j < (kFp8 ? 1 : 4); ++j) {
+    upper[j] = kFp8 ? block_scale(weights.words.x) : group_scale(weights.words.x, j);
+    lower[j] = kFp8 ? block_scale(weights.words.y) : group_scale(weights.words.y, j);
+  }
   ptx::wgmma_wait<0>();
-  ptx::pin_registers(part);
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {  // the operand is read until here
+  for (int j = 0; j < (kFp8 ? 1 : 4); ++j) {
+    ptx::pin_registers(parts[j]);
+  }
+  pin_operand(weights);  // it is read until here
+  float block[kValues];
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      asm volatile("" : "+r"(weights.a[j][r]));
+  for (int i = 0; i < kValues; ++i) {
+    block[i] = parts[0][i] * (i < 2 ? upper[0] : lower[0]);  // exact
+#pragma unroll
+    for (int j = 1; j < (kFp8 ? 1 : 4); ++j) {
+      block[i] = fmaf(parts[j][i], i < 2 ? upper[j] : lower[j], block[i]);
     }
+    sum[i] = fmaf(
+        block[i], i % 2 == 0 ? ptx::low_bf16(token_scales) : ptx::high_bf16(token_scales), sum[i]);
   }
 }
 
 /// Sums of up to eight leaves by a balanced binary tree: leaf l waits at the level of its trailing
 /// ones; the last leaf meets all that wait (when their number is no power of two, smaller trees
-/// join the larger ones). Levels are registers: spills would go past the small L1 that is left.
-__device__ __forceinline__ void add_leaf(float (&pending)[3][kValues],
+/// join the larger ones). The lower levels are registers (spills would go past the small L1 that is
+/// left); the third, which only sums of more than four leaves need, is in shared memory.
+__device__ __forceinline__ void add_leaf(float (&pending)[2][kValues],
+                                         float4* far_pending,
                                          uint32_t leaf,
                                          bool last,
                                          float (&sum)[kValues]) {
   bool carry = true;
 #pragma unroll
-  for (int level = 0; level < 3; ++level) {
+  for (int level = 0; level < 2; ++level) {
     if (((leaf >> level) & 1U) != 0) {
       if (carry || last) {
 #pragma unroll
@@ -190,6 +238,15 @@ __device__ __forceinline__ void add_leaf(float (&pending)[3][kValues],
       }
       carry = false;
     }
+  }
+  if (leaf == 3 && !last) {
+    *far_pending = make_float4(sum[0], sum[1], sum[2], sum[3]);
+  } else if (leaf >= 4 && last) {
+    const float4 half = *far_pending;
+    sum[0] = half.x + sum[0];
+    sum[1] = half.y + sum[1];
+    sum[2] = half.z + sum[2];
+    sum[3] = half.w + sum[3];
   }
   if (!last) {
 #pragma unroll

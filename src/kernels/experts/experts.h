@@ -9,12 +9,13 @@
 // Per entry (token, slot) of expert e, with g and u in bf16:
 //   h = bf16(silu(min(g, limit)) * clamp(u, -limit, limit) * weight),  y_e = W2 * q(h)
 // where q is e4m3 per 128 inputs with power-of-two scales. Then y = sum over slots in FP32; slots
-// hold ascending expert ids, the shared expert last. Order of sums: blocks of 128 inputs ascend,
-// each a chain of four 32-input tensor products started from zero and then added in FP32; the down
-// product is cut in leaves of `leaf_blocks` blocks that are added by a balanced binary tree. The
-// bits of a row depend on nothing but its own inputs: not on the number of tokens, its neighbours
-// or the schedule. Errors: shapes outside supports() are a programmer's error (checked). Sync:
-// none; capture-safe; allocates nothing; zero tokens are legal. Oracle: experts_oracle.h.
+// hold ascending expert ids, the shared expert last. Order of sums: blocks of 128 inputs ascend; a
+// block is four 32-input tensor products, of FP4 weights scaled and added in FP32 (exact scaling,
+// ascending), of FP8 weights one chain, and is then added in FP32. The up product is cut in four
+// leaves, the down product in leaves of `leaf_blocks` blocks, which are added by a balanced binary
+// tree. The bits of a row depend on nothing but its own inputs: not on the number of tokens, its
+// neighbours or the schedule. Errors: shapes outside supports() are a programmer's error (checked).
+// Sync: none; capture-safe; allocates nothing; zero tokens are legal. Oracle: experts_oracle.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +49,6 @@ struct ExpertsParams {
   int32_t leaf_blocks = 0;  // blocks of 128 per leaf of the down product: max(1, unsharded / 8)
   float limit = 0.0F;       // SwiGLU clamp of routed experts; infinity for none
   float shared_limit = 0.0F;
-  bool wide_exponents = false;  // some stretch spans more than 2^11: magnitudes are looked up
   MoeRound round = MoeRound::kPerExpert;
   bool programmatic = false;  // may start before its predecessor ended
 };

@@ -30,8 +30,9 @@ device::Buffer<std::byte> random_experts(
       uint32_t word = static_cast<uint32_t>(random.integer(0, 0xFFFFFFFF));
       if (i >= block_bytes - kExpertWordBytes) {
         word = static_cast<uint32_t>(random.integer(110, 116)) << 23;
-        for (int group = 0; group < 4; ++group) {
-          word |= static_cast<uint32_t>(random.integer(8, 14)) << (4 * group);
+        for (int group = 0; !fp8 && group < 4; ++group) {
+          const auto code = static_cast<uint32_t>(random.integer(116, 122));
+          word = (word & ~(0xFFU << (8 * group))) | code << (8 * group);
         }
       } else if (fp8) {
         word &= 0xBFBFBFBFU;  // no NaN

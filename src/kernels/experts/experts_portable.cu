@@ -11,33 +11,28 @@
 namespace baleen::kernels {
 namespace {
 
-/// The weight of (tile row, input) in packed form, without its row scale.
-__device__ float packed_code(const std::byte* block, int row, int input, bool fp8) {
+/// The weight of (tile row, input) in packed form.
+__device__ float packed_weight(const std::byte* block, int row, int input, bool fp8) {
   const int warp = row / 16;
   const int upper = row % 16 / 8;
   const int instruction = input / 32;
   const int quad = input % 16 / 4;
   const int second = input % 32 / 16;  // which register of the row
   const int thread = 32 * warp + 4 * (row % 8) + quad;
+  const uint32_t exponents = *reinterpret_cast<const uint32_t*>(block + (fp8 ? 8192 : 4096) +
+                                                                word_place(warp, row % 8, upper));
   if (fp8) {
     const std::byte* place =
         block + lane_place(instruction, thread) + (2 * second + upper) * 4 + input % 4;
-    return numerics::e4m3_to_float(static_cast<uint8_t>(*place));
+    return numerics::e4m3_to_float(static_cast<uint8_t>(*place)) * block_scale(exponents);
   }
   const uint32_t word = *reinterpret_cast<const uint32_t*>(
       block + lane_place(instruction / 2, thread) + instruction % 2 * 8 + upper * 4);
-  const uint32_t exponents =
-      *reinterpret_cast<const uint32_t*>(block + 4096 + word_place(warp, row % 8, upper));
   uint32_t registers[2];
-  expand_word(
-      word, table_magnitudes(word_offset(exponents, instruction)), registers[0], registers[1]);
+  expand_word(word, registers[0], registers[1]);
   return numerics::e4m3_to_float(
-      static_cast<uint8_t>((registers[second] >> (8 * (input % 4))) & 0xFFU));
-}
-
-__device__ float packed_row_scale(const std::byte* block, int row, bool fp8) {
-  return word_scale(*reinterpret_cast<const uint32_t*>(
-      block + (fp8 ? 8192 : 4096) + word_place(row / 16, row % 8, row % 16 / 8)));
+             static_cast<uint8_t>((registers[second] >> (8 * (input % 4))) & 0xFFU)) *
+         group_scale(exponents, instruction);
 }
 
 /// Product of packed row `row` with a vector given per block: values(block, input) and its scale.
@@ -50,9 +45,9 @@ __device__ float packed_dot(
         tile + static_cast<int64_t>(b) * (fp8 ? kFp8BlockBytes : kFp4BlockBytes);
     float part = 0.0F;
     for (int input = 0; input < kExpertBlockInputs; ++input) {
-      part += packed_code(block, row, input, fp8) * values(b, input);
+      part += packed_weight(block, row, input, fp8) * values(b, input);
     }
-    sum += part * (packed_row_scale(block, row, fp8) * scale(b));
+    sum += part * scale(b);
   }
   return sum;
 }

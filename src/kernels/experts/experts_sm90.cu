@@ -1,7 +1,108 @@
+// The persistent expert kernel for Hopper: four consumer warp groups and their producer warps per
+// block, one block per multiprocessor.
+
+#include <cstdint>
+
 #include "base/check.h"
-#include "kernels/experts/experts_sm90.cuh"
+#include "device/launch.h"
+#include "kernels/experts/expert_items.cuh"
+#include "kernels/experts/expert_producer.cuh"
+#include "kernels/experts/expert_work.cuh"
+#include "kernels/experts/experts.h"
+#include "kernels/ptx/global_counter.cuh"
+#include "kernels/ptx/pdl.cuh"
+#include "kernels/ptx/prefetch.cuh"
 
 namespace baleen::kernels {
+namespace experts {
+namespace {
+
+constexpr int kThreads = kGroups * 160;  // a warp group and a producer warp each
+
+/// Brings the activations of the whole step to L2 while the lists are being read.
+__device__ __forceinline__ void request_inputs(const ExpertsParams& params) {
+  const int64_t at =
+      (static_cast<int64_t>(blockIdx.x) * (kGroups * 128) + threadIdx.x) * 128;  // bytes
+  const int64_t codes = static_cast<int64_t>(params.num_tokens) * params.hidden;
+  if (at < codes) {
+    ptx::prefetch_l2(params.x_codes + at);
+  }
+  if (at < codes / 128) {
+    ptx::prefetch_l2(params.x_scales + at);
+  }
+}
+
+__device__ __forceinline__ void prepare(BlockShared& shared) {
+  const auto slot = static_cast<int>(threadIdx.x) % 32;
+  if (threadIdx.x < kGroups * 32) {
+    GroupShared& group = shared.groups[threadIdx.x / 32];
+    if (slot < kStages) {
+      ptx::barrier_init(&group.full[slot], 1);
+      ptx::barrier_init(&group.empty[slot], 4);
+    }
+    if (slot < kQueue) {
+      ptx::barrier_init(&group.announced[slot], 1);
+      ptx::barrier_init(&group.read[slot], 4);
+    }
+    if (threadIdx.x == 0) {
+      ptx::barrier_init(&shared.tile.full, kGroups * 4);
+    }
+    ptx::fence_barrier_init();
+  }
+  if (threadIdx.x == 0) {
+    shared.up_issued = 0;
+  }
+}
+
+/// The last block to end, when all others are past their last access, leaves everything zero.
+__device__ __forceinline__ void clean_up(const Task& task, BlockShared& shared) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    shared.last =
+        ptx::add_acquire_release(task.exits, 1) == static_cast<int32_t>(gridDim.x) - 1 ? 1 : 0;
+  }
+  __syncthreads();
+  if (shared.last == 0) {
+    return;
+  }
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t units = __ldcg(task.params.lists.num_units);
+  for (int32_t i = thread; i < units; i += kThreads) {
+    task.ready[i] = 0;
+  }
+  if (thread == 0) {
+    *task.next_item = 0;
+    *task.exits = 0;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_constant__ Task task) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  BlockShared& shared = *reinterpret_cast<BlockShared*>(memory);
+  prepare(shared);
+  ptx::wait_for_predecessor();
+  // The same in every lane, and known to be: addresses derived from it stay in uniform registers.
+  const int index = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0);
+  FirstUnit first = {};
+  if (index == kGroups) {
+    first = request_first_unit(task);
+  } else {
+    request_inputs(task.params);
+  }
+  __syncthreads();
+  if (index == kGroups) {
+    produce(task,
+            shared,
+            __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 32, 0) - 4 * kGroups,
+            first);
+  } else {
+    consume(task, shared, index);
+  }
+  clean_up(task, shared);
+}
+
+}  // namespace
+}  // namespace experts
 
 void launch_experts(const ExpertsParams& params, device::StreamHandle stream) {
   BALEEN_CHECK(experts_supported(params),
@@ -34,11 +135,13 @@ void launch_experts(const ExpertsParams& params, device::StreamHandle stream) {
                                             params.shared_up != nullptr));
   task.hidden_rows = reinterpret_cast<uint16_t*>(base + place.hidden_rows);
   task.slot_rows = base + place.slot_rows;
-  if (params.wide_exponents) {
-    experts::launch_kernel<true>(task, blocks, stream);
-  } else {
-    experts::launch_kernel<false>(task, blocks, stream);
-  }
+  device::launch(stream,
+                 {.grid = dim3(static_cast<unsigned>(blocks)),
+                  .block = dim3(experts::kThreads),
+                  .shared_bytes = sizeof(experts::BlockShared),
+                  .programmatic = params.programmatic},
+                 experts::experts_kernel,
+                 task);
 }
 
 }  // namespace baleen::kernels

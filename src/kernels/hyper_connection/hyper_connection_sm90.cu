@@ -13,14 +13,15 @@
 // sums: balanced tree inside a quantisation block, blocks ascending, cluster as a tree.
 
 #include <algorithm>
-#include <type_traits>
 
 #include "base/check.h"
 #include "device/launch.h"
 #include "device/tensor_map.h"
 #include "kernels/cache_entry/row_math.cuh"
 #include "kernels/hyper_connection/hyper_connection.h"
+#include "kernels/hyper_connection/hyper_connection_arena.cuh"
 #include "kernels/hyper_connection/hyper_connection_dots.cuh"
+#include "kernels/hyper_connection/hyper_connection_outputs.cuh"
 #include "kernels/hyper_connection/hyper_connection_post.cuh"
 #include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/cluster.cuh"
@@ -34,73 +35,8 @@
 #include "kernels/sinkhorn/sinkhorn.cuh"
 
 namespace baleen::kernels {
+namespace hyper_connection {
 namespace {
-
-constexpr int kCluster = 16;       // blocks; eight load twice the bytes each and are slower
-constexpr int kGroupColumns = 64;  // columns that a warp multiplies at once
-constexpr int kWarpsPerRows = 4;   // warps that share eight rows of fn
-constexpr int kRowGroups = kHcRows / kRowsPerWarp;
-constexpr int kWarps = kWarpsPerRows * kRowGroups;
-constexpr int kThreads = kWarps * 32;
-constexpr int kSinkhornWarp = kWarps - 1;  // the warps before it make one token's y each
-constexpr int kMixFours = (kHcRows - kHcHeadRows) / 4;  // post and comb rows, in fours
-
-template <int kWidth>
-struct Shared {
-  static constexpr int kAllBlocks = kWidth / kHcQuantDims;
-  static constexpr int kBlocks = (kAllBlocks + kCluster - 1) / kCluster;  // 128 columns each
-  static constexpr int kColumns = kBlocks * kHcQuantDims;
-  static constexpr int kGroups = kColumns / kGroupColumns;
-  static constexpr int kTokens = kBlocks == 2 ? 11 : 6;  // of a group: what fits beside fn
-  using Element = std::conditional_t<kBlocks == 2, float, uint16_t>;  // float where there is room
-  static_assert(kTokens * kBlocks <= 2 * kWarps && kTokens <= kSinkhornWarp);
-  static_assert(kTokens <= kCluster && kGroups % kWarpsPerRows == 0);
-
-  alignas(128) float fn[kRowGroups][kBlocks][kRowsPerWarp][kHcStreams][kHcQuantDims];
-  Element x[kTokens][kHcStreams][kColumns];  // new streams
-  float part[kTokens][kHcRows][kGroups];
-  float4 pre_in[kTokens][kCluster];              // from every block
-  float4 mix_in[kCluster][kMixFours];            // for the token whose Sinkhorn is ours
-  float4 coefficients[kTokens][1 + kHcStreams];  // post, rows of comb
-  alignas(16) float norm_weight[kColumns];
-  alignas(16) float square_in[kTokens][kCluster];
-  alignas(16) float u_square_in[kTokens][kCluster];
-  float square_part[kTokens][kBlocks];
-  alignas(16) float base[kHcRows];
-  float scale[3];
-  ptx::Barrier constants_full;
-  ptx::Barrier fn_full[kRowGroups];
-  ptx::Barrier first;   // dots and square sums of x have arrived
-  ptx::Barrier second;  // square sums of u have arrived
-};
-
-__device__ __forceinline__ float sigmoid(float z) {
-  return __fdiv_rn(1.0F, __fadd_rn(1.0F, expf(-z)));
-}
-
-/// kCount floats, a multiple of four, 16-byte aligned.
-template <int kCount>
-__device__ __forceinline__ void load_line(const float* from, float (&to)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; i += 4) {
-    const float4 four = *reinterpret_cast<const float4*>(from + i);
-    to[i] = four.x, to[i + 1] = four.y, to[i + 2] = four.z, to[i + 3] = four.w;
-  }
-}
-
-/// 2, 4 or 8 words, aligned to their size (16 bytes at most).
-template <int kCount>
-__device__ __forceinline__ void store_words(void* to, const uint32_t (&words)[kCount]) {
-  if constexpr (kCount == 2) {
-    *static_cast<uint2*>(to) = make_uint2(words[0], words[1]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kCount; i += 4) {
-      static_cast<uint4*>(to)[i / 4] =
-          make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]);
-    }
-  }
-}
 
 /// kMany: a cluster walks several groups of tokens; without, the loop and what it keeps alive are
 /// gone.
@@ -109,18 +45,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     hc_fused_kernel(const __grid_constant__ HcFusedParams p,
                     const __grid_constant__ CUtensorMap fn_map,
                     int tokens_per_group) {
-  using Arena = Shared<kWidth>;
-  constexpr int kAllBlocks = Arena::kAllBlocks;
-  static_assert(kThreads >= Arena::kTokens * (kCluster + kMixFours));
+  using Shared = Arena<kWidth>;
+  constexpr int kAllBlocks = Shared::kAllBlocks;
+  static_assert(kThreads >= Shared::kTokens * (kCluster + kMixFours));
   extern __shared__ __align__(128) uint8_t shared_bytes[];
-  Arena& s = *reinterpret_cast<Arena*>(shared_bytes);
+  Shared& s = *reinterpret_cast<Shared*>(shared_bytes);
 
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
   const int lane = thread % 32;
   const int rank = static_cast<int>(ptx::cluster_rank());
   const int first_block = rank * kAllBlocks / kCluster;
-  const int blocks = kAllBlocks % kCluster == 0 ? Arena::kBlocks
+  const int blocks = kAllBlocks % kCluster == 0 ? Shared::kBlocks
                                                 : (rank + 1) * kAllBlocks / kCluster - first_block;
   const int row_group = warp / kWarpsPerRows;
 
@@ -195,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     // most two of them per warp: both are in flight together. Coefficients come by way of shared
     // memory.
     const auto has_item = [&](int item) {
-      return item < count * Arena::kBlocks && item % Arena::kBlocks < blocks;
+      return item < count * Shared::kBlocks && item % Shared::kBlocks < blocks;
     };
     PostInput inputs[2];
 #pragma unroll
@@ -204,8 +140,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       if (has_item(item)) {
         load_post_input<kWidth>(
             p,
-            first_token + item / Arena::kBlocks,
-            static_cast<int64_t>(first_block + item % Arena::kBlocks) * kHcQuantDims + 4 * lane,
+            first_token + item / Shared::kBlocks,
+            static_cast<int64_t>(first_block + item % Shared::kBlocks) * kHcQuantDims + 4 * lane,
             inputs[i]);
       }
     }
@@ -226,8 +162,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int i = 0; i < 2; ++i) {
       const int item = warp + i * kWarps;
       if (has_item(item)) {
-        const int t = item / Arena::kBlocks;
-        const int b = item % Arena::kBlocks;
+        const int t = item / Shared::kBlocks;
+        const int b = item % Shared::kBlocks;
         const int64_t token = first_token + t;
         const int64_t column = static_cast<int64_t>(first_block + b) * kHcQuantDims + 4 * lane;
         uint2 x[kHcStreams];
@@ -266,7 +202,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     const int half_row = lane / 16 * kRowsPerLane;
     const int first_row = row_group * kRowsPerWarp + half_row;
 #pragma unroll 1
-    for (int g = warp % kWarpsPerRows; has_rows && g < Arena::kGroups; g += kWarpsPerRows) {
+    for (int g = warp % kWarpsPerRows; has_rows && g < Shared::kGroups; g += kWarpsPerRows) {
       const bool exists = g * kGroupColumns < blocks * kHcQuantDims && first_row < p.rows;
       const int column = g * kGroupColumns + 4 * (lane % 16);
       float4 fn[kRowsPerLane][kHcStreams];
@@ -278,7 +214,7 @@ __global__ void __launch_bounds__(kThreads, 1)
               &s.fn[row_group][column / kHcQuantDims][half_row + r][v][column % kHcQuantDims]);
         }
       }
-      multiply_tokens<Arena::kColumns>(
+      multiply_tokens<Shared::kColumns>(
           fn, &s.x[0][0][column], count, [&](int t, int row, float sum) {
             s.part[t][first_row + row][g] = exists ? sum : 0.0F;
           });
@@ -292,7 +228,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     const auto row_sum = [&](int t, int row) {
       float sum = 0.0F;
 #pragma unroll
-      for (int g = 0; g < Arena::kGroups; g += 4) {
+      for (int g = 0; g < Shared::kGroups; g += 4) {
         const float4 four = *reinterpret_cast<const float4*>(&s.part[t][row][g]);
         sum = g == 0 ? four.x : __fadd_rn(sum, four.x);
         sum = __fadd_rn(__fadd_rn(__fadd_rn(sum, four.y), four.z), four.w);
@@ -324,134 +260,11 @@ __global__ void __launch_bounds__(kThreads, 1)
               row_sum(t, row), row_sum(t, row + 1), row_sum(t, row + 2), row_sum(t, row + 3)),
           ptx::peer_address(&s.first, owner));
     }
-    const auto inverse_rms_of = [&](int t) {
-      float squares[kCluster];
-      load_line(s.square_in[t], squares);
-      return inverse_rms(tree_sum<kCluster>(squares), kHcStreams * kWidth, p.rms_norm_eps);
-    };
     if (warp == kSinkhornWarp && p.rows == kHcRows && rank < count) {
-      ptx::barrier_wait(&s.constants_full, 0);
-      ptx::barrier_wait_cluster(&s.first, parity);
-      const int t = rank;
-      const int row = lane < kHcRows - kHcHeadRows ? lane : 0;
-      float parts[kCluster];
-#pragma unroll
-      for (int c = 0; c < kCluster; ++c) {
-        parts[c] = reinterpret_cast<const float*>(&s.mix_in[c][0])[row];
-      }
-      const float m = __fmul_rn(tree_sum<kCluster>(parts), inverse_rms_of(t));
-      const float z = __fmaf_rn(m, s.scale[row < kHcStreams ? 1 : 2], s.base[kHcHeadRows + row]);
-      const int64_t token = first_token + t;
-      const float weight = sinkhorn4_softmax_lane(z, p.hc_eps);
-      float comb[16];
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        comb[i] = __shfl_sync(kWholeWarp, weight, kHcStreams + i);
-      }
-      sinkhorn4_iterate(comb, p.hc_eps, p.sinkhorn_iters);
-      if (lane == 0) {
-        auto* out = reinterpret_cast<float4*>(p.comb_out + token * 16);
-#pragma unroll
-        for (int j = 0; j < kHcStreams; ++j) {
-          out[j] = make_float4(comb[4 * j], comb[4 * j + 1], comb[4 * j + 2], comb[4 * j + 3]);
-        }
-      }
-      if (lane < kHcStreams) {
-        p.post_out[token * kHcStreams + lane] = 2.0F * sigmoid(z);
-      }
+      make_mixes<kWidth>(p, s, first_token, rank, parity);
     }
-    if (warp < count) {  // warp t makes y of token t: kPerLane neighbouring columns per lane
-      constexpr int kPerLane = Arena::kColumns / 32;
-      const int t = warp;
-      const int64_t token = first_token + t;
-      const int place = lane * kPerLane;
-      const bool exists = place < blocks * kHcQuantDims;
-      const int64_t column = static_cast<int64_t>(first_block) * kHcQuantDims + place;
-      float4 x[kHcStreams][kPerLane / 4];
-#pragma unroll
-      for (int k = 0; k < kHcStreams; ++k) {
-#pragma unroll
-        for (int i = 0; i < kPerLane / 4; ++i) {
-          x[k][i] = exists ? load_four(&s.x[t][k][place + 4 * i]) : make_float4(0, 0, 0, 0);
-        }
-      }
-      const int j = lane % kHcStreams;
-      ptx::barrier_wait(&s.constants_full, 0);
-      const float pre_scale = s.scale[0];
-      const float pre_base = s.base[j];
-      ptx::barrier_wait_cluster(&s.first, parity);
-      float parts[kCluster];
-#pragma unroll
-      for (int c = 0; c < kCluster; ++c) {
-        parts[c] = reinterpret_cast<const float*>(&s.pre_in[t][c])[j];
-      }
-      const float m = __fmul_rn(tree_sum<kCluster>(parts), inverse_rms_of(t));
-      const float pre = __fadd_rn(sigmoid(__fmaf_rn(m, pre_scale, pre_base)), p.hc_eps);
-      float u[kPerLane];
-#pragma unroll
-      for (int k = 0; k < kHcStreams; ++k) {
-        const float weight = __shfl_sync(kWholeWarp, pre, k);
-#pragma unroll
-        for (int i = 0; i < kPerLane; ++i) {
-          const float4 four = x[k][i / 4];
-          const float value = i % 4 == 0   ? four.x
-                              : i % 4 == 1 ? four.y
-                              : i % 4 == 2 ? four.z
-                                           : four.w;
-          u[i] = k == 0 ? __fmul_rn(weight, value) : __fmaf_rn(weight, value, u[i]);
-        }
-      }
-      uint32_t packed[kPerLane / 2];
-#pragma unroll
-      for (int i = 0; i < kPerLane / 2; ++i) {
-        packed[i] = ptx::pack_bf16(u[2 * i], u[2 * i + 1]);
-        u[2 * i] = ptx::low_bf16(packed[i]);
-        u[2 * i + 1] = ptx::high_bf16(packed[i]);
-      }
-      const float square = warp_sum(square_tree(u));
-      if (lane < kCluster) {
-        ptx::push_float(ptx::peer_address(&s.u_square_in[t][rank], static_cast<uint32_t>(lane)),
-                        square,
-                        ptx::peer_address(&s.second, static_cast<uint32_t>(lane)));
-      }
-      if (p.collapsed != nullptr && exists) {
-        store_words(p.collapsed + token * kWidth + column, packed);
-      }
-      float g[kPerLane];
-      load_line(&s.norm_weight[exists ? place : 0], g);
-      ptx::barrier_wait_cluster(&s.second, parity);
-
-      float squares[kCluster];
-      load_line(s.u_square_in[t], squares);
-      const float rho = inverse_rms(tree_sum<kCluster>(squares), kWidth, p.rms_norm_eps);
-#pragma unroll
-      for (int i = 0; i < kPerLane / 2; ++i) {
-        packed[i] = ptx::pack_bf16(__fmul_rn(g[2 * i], __fmul_rn(u[2 * i], rho)),
-                                   __fmul_rn(g[2 * i + 1], __fmul_rn(u[2 * i + 1], rho)));
-        u[2 * i] = ptx::low_bf16(packed[i]);
-        u[2 * i + 1] = ptx::high_bf16(packed[i]);
-      }
-      if (p.y != nullptr && exists) {
-        store_words(p.y + token * kWidth + column, packed);
-      }
-      if (p.codes != nullptr) {
-        const float step = numerics::q8_scale(group_amax<kHcQuantDims / kPerLane>(largest(u)));
-        const float inverse = inverse_pow2(step);
-        uint32_t codes[kPerLane / 4];
-#pragma unroll
-        for (int i = 0; i < kPerLane / 4; ++i) {
-          codes[i] = ptx::pack_e4m3(u[4 * i] * inverse,
-                                    u[4 * i + 1] * inverse,
-                                    u[4 * i + 2] * inverse,
-                                    u[4 * i + 3] * inverse);
-        }
-        if (exists) {
-          store_words(p.codes + token * kWidth + column, codes);
-          if (place % kHcQuantDims == 0) {
-            p.scales[token * kAllBlocks + column / kHcQuantDims] = numerics::ue8m0_from_pow2(step);
-          }
-        }
-      }
+    if (warp < count) {
+      make_output<kWidth>(p, s, first_token, warp, first_block, blocks, rank, parity);
     }
 
     group += num_clusters;
@@ -473,7 +286,7 @@ int resident_clusters() {
   auto* kernel = hc_fused_kernel<kWidth, false>;
   BALEEN_CUDA_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         static_cast<int>(sizeof(Shared<kWidth>))));
+                                         static_cast<int>(sizeof(Arena<kWidth>))));
   BALEEN_CUDA_CHECK(cudaFuncSetAttribute(
       reinterpret_cast<const void*>(kernel), cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
   cudaLaunchAttribute attribute = {};
@@ -484,7 +297,7 @@ int resident_clusters() {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(kCluster * 16);
   config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = sizeof(Shared<kWidth>);
+  config.dynamicSmemBytes = sizeof(Arena<kWidth>);
   config.attrs = &attribute;
   config.numAttrs = 1;
   int clusters = 0;
@@ -495,9 +308,9 @@ int resident_clusters() {
 /// Tokens are spread over as many clusters as the card holds at once; more clusters would wait.
 template <int kWidth>
 void launch_form(const HcFusedParams& params, device::StreamHandle stream) {
-  using Arena = Shared<kWidth>;
+  using Shared = Arena<kWidth>;
   static const int clusters = std::max(1, resident_clusters<kWidth>());
-  const int capacity = clusters * Arena::kTokens;
+  const int capacity = clusters * Shared::kTokens;
   const int passes = (params.num_tokens + capacity - 1) / capacity;
   const int tokens = (params.num_tokens + clusters * passes - 1) / (clusters * passes);
   const int groups = (params.num_tokens + tokens - 1) / tokens;
@@ -511,7 +324,7 @@ void launch_form(const HcFusedParams& params, device::StreamHandle stream) {
                  {.grid = dim3(static_cast<unsigned>(std::min(groups, clusters) * kCluster)),
                   .block = dim3(kThreads),
                   .cluster = kCluster,
-                  .shared_bytes = sizeof(Arena),
+                  .shared_bytes = sizeof(Shared),
                   .programmatic = params.programmatic},
                  groups > clusters ? hc_fused_kernel<kWidth, true> : hc_fused_kernel<kWidth, false>,
                  params,
@@ -531,26 +344,28 @@ void check(const HcFusedParams& p) {
 }
 
 }  // namespace
+}  // namespace hyper_connection
 
 bool hc_fused_sm90_supports(int32_t width) {
   return width == 4096 || width == 7168;
 }
 
 void hc_fused_sm90(const HcFusedParams& params, device::StreamHandle stream) {
-  check(params);
+  hyper_connection::check(params);
   BALEEN_CHECK(hc_fused_sm90_supports(params.width), "width={}", params.width);
   if (params.num_tokens == 0) {
     return;
   }
   if (params.width == 4096) {
-    launch_form<4096>(params, stream);
+    hyper_connection::launch_form<4096>(params, stream);
   } else {
-    launch_form<7168>(params, stream);
+    hyper_connection::launch_form<7168>(params, stream);
   }
 }
 
 int32_t hc_fused_resident_clusters(int32_t width) {
-  return width == 4096 ? resident_clusters<4096>() : resident_clusters<7168>();
+  return width == 4096 ? hyper_connection::resident_clusters<4096>()
+                       : hyper_connection::resident_clusters<7168>();
 }
 
 void hc_fused(const HcFusedParams& params, device::StreamHandle stream) {

@@ -196,9 +196,10 @@ LinearPlan plan_linear(const LinearParams& params, int32_t row_tiles) {
                         reduction_bytes(chosen.cluster, chosen.token_tile, row_tiles) +
                         scale_bytes(chosen.scale_blocks, chosen.token_tile) + kBarrierBytes;
   const int32_t stage_bytes = ring_stage_bytes(chosen.token_tile);
-  // Room for a block of the successor beside one block of this launch, or beside two of them.
-  const int32_t share =
-      chosen.num_clusters * chosen.cluster > kMultiprocessors ? kThirdShared : kHalfShared;
+  // Room for a second block on the multiprocessor: of this launch or, running ahead, of the
+  // successor. Only 62 clusters of four such blocks fit the card: large ones get room for a third.
+  const bool many = chosen.cluster >= 4 && chosen.num_clusters * chosen.cluster > kMultiprocessors;
+  const int32_t share = many ? kThirdShared : kHalfShared;
   const int32_t budget = fixed + 3 * stage_bytes <= share         ? share
                          : fixed + 3 * stage_bytes <= kHalfShared ? kHalfShared
                                                                   : kMostShared;

@@ -71,6 +71,22 @@ __device__ __forceinline__ bool barrier_try_wait(Barrier* barrier, uint32_t pari
   return done != 0;
 }
 
+/// The same for a thread that has nothing else to do: it may be suspended for milliseconds.
+__device__ __forceinline__ bool barrier_try_wait_long(Barrier* barrier, uint32_t parity) {
+  constexpr uint32_t kNanoseconds = 10'000'000;
+  uint32_t done;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2, %3;\n"
+      "selp.u32 %0, 1, 0, done;\n"
+      "}"
+      : "=r"(done)
+      : "r"(shared_address(barrier)), "r"(parity), "r"(kNanoseconds)
+      : "memory");
+  return done != 0;
+}
+
 /// The same with acquire at cluster scope, for barriers that other blocks arrive on.
 __device__ __forceinline__ bool barrier_try_wait_cluster(Barrier* barrier, uint32_t parity) {
   uint32_t done;

@@ -1,7 +1,7 @@
 #pragma once
-// Loads from shared memory by 32-bit address (ld.shared), for inner loops that keep an address per
-// lane, and a pin that stops the compiler from computing such an address again and again. Volatile:
-// they stay in order with barrier waits.
+// Loads from shared memory by 32-bit address (ld.shared) and a store, for inner loops that keep an
+// address per lane, and a pin that stops the compiler from computing such an address again and
+// again. Volatile: they stay in order with barrier waits.
 //
 //   const uint32_t mine = pinned(shared_address(tile) + threadIdx.x * 16);
 //   uint4 codes = load_shared_16(mine + stage * kStageBytes);   // 16-byte aligned
@@ -28,6 +28,11 @@ __device__ __forceinline__ uint32_t load_shared_4(uint32_t address) {
   uint32_t value;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address));
   return value;
+}
+
+__device__ __forceinline__ void store_shared_8(uint32_t address, uint2 value) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(value.x), "r"(value.y)
+               : "memory");
 }
 
 /// cp.async 16 bytes global -> shared address past L1; zero-fills beyond `valid_bytes` (0..16).

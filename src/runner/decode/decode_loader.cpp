@@ -1,6 +1,5 @@
 #include "runner/decode/decode_loader.h"
 
-#include <algorithm>
 #include <cstring>
 #include <span>
 #include <string>
@@ -124,18 +123,13 @@ class Loader {
     constexpr auto kFp8 = weights::WeightFormat::kFp8;
     std::vector<std::byte> up;
     std::vector<std::byte> down;
-    int widest = 0;
     for (int64_t e = 0; e < config_.n_routed_experts; ++e) {
       const std::string name = prefix + "experts." + std::to_string(e) + ".";
-      int span = 0;
       const auto one_up = kernels::pack_up_fp4(expert(name + "w1.weight", kFp4),
                                                expert(name + "w3.weight", kFp4),
-                                               name + "w1.weight, w3",
-                                               &span);
-      widest = std::max(widest, span);
+                                               name + "w1.weight, w3");
       const auto one_down =
-          kernels::pack_down_fp4(expert(name + "w2.weight", kFp4), name + "w2.weight", &span);
-      widest = std::max(widest, span);
+          kernels::pack_down_fp4(expert(name + "w2.weight", kFp4), name + "w2.weight");
       up.insert(up.end(), one_up.begin(), one_up.end());
       down.insert(down.end(), one_down.begin(), one_down.end());
     }
@@ -148,7 +142,6 @@ class Loader {
                                                         shared + "w1.weight, w3"));
     out.shared_down = memory_.upload(
         kernels::pack_down_fp8(expert(shared + "w2.weight", kFp8), shared + "w2.weight"));
-    out.wide_exponents = widest > kernels::kFastExponentSpan;
     return out;
   }
 

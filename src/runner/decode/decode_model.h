@@ -53,7 +53,6 @@ struct DecodeExperts {
   const std::byte* down = nullptr;
   const std::byte* shared_up = nullptr;
   const std::byte* shared_down = nullptr;
-  bool wide_exponents = false;
 };
 
 struct DecodeLayer {

@@ -233,7 +233,6 @@ void DecodePass::experts(const DecodeLayer& layer, device::StreamHandle stream) 
   params.leaf_blocks = std::max(1, params.width / kActivationScaleBlock / 8);
   params.limit = static_cast<float>(config.swiglu_limit);
   params.shared_limit = params.limit;
-  params.wide_exponents = layer.experts.wide_exponents;
   params.programmatic = limits_.programmatic;
   kernels::launch_experts(params, stream);
   num_launches_ += 2;

@@ -196,7 +196,6 @@ DecodeExperts DecodeSynth::experts() {
   const int64_t down_bytes = kernels::packed_expert_bytes(hidden, width, false);
   if (expert_up_.empty()) {
     Draws draws(options_.seed + 77);
-    int span = 0;
     constexpr double kFp4Size = 2.5;  // of a random E2M1 code
     const auto matrix = [&](int64_t rows,
                             int64_t inputs,
@@ -218,8 +217,8 @@ DecodeExperts DecodeSynth::experts() {
       const auto gate = matrix(width, hidden, codes[0], scales[0]);
       const auto up = matrix(width, hidden, codes[1], scales[1]);
       const auto down = matrix(hidden, width, codes[2], scales[2]);
-      expert_up_.push_back(as_bytes(kernels::pack_up_fp4(gate, up, "synthetic w1, w3", &span)));
-      expert_down_.push_back(as_bytes(kernels::pack_down_fp4(down, "synthetic w2", &span)));
+      expert_up_.push_back(as_bytes(kernels::pack_up_fp4(gate, up, "synthetic w1, w3")));
+      expert_down_.push_back(as_bytes(kernels::pack_down_fp4(down, "synthetic w2")));
     }
   }
   const auto stack = [&](const std::vector<std::vector<uint8_t>>& distinct, int64_t bytes) {

@@ -65,7 +65,6 @@ class ExpertScene {
 
   const SceneShape& shape() const { return shape_; }
   RandomValues& random() { return random_; }
-  int span() const { return span_; }
   const ExpertValues& expert(int64_t e) const { return values_[static_cast<std::size_t>(e)]; }
   int32_t slots() const { return shape_.top + (shape_.shared ? 1 : 0); }
   device::Buffer<std::byte>& up() { return up_; }
@@ -152,7 +151,6 @@ class ExpertScene {
                 .leaf_blocks = shape_.leaf_blocks,
                 .limit = shape_.limit,
                 .shared_limit = shape_.limit,
-                .wide_exponents = span_ > kFastExponentSpan,
                 .round = round};
     const ExpertsWorkspace place = experts_workspace(b.params);
     b.workspace = device::Buffer<std::byte>(place.bytes);
@@ -246,8 +244,8 @@ class ExpertScene {
     Fp4Source w1 = fp4(shape_.width, shape_.hidden);
     Fp4Source w3 = fp4(shape_.width, shape_.hidden);
     Fp4Source w2 = fp4(shape_.hidden, shape_.width);
-    const auto up = pack_up_fp4(w1.matrix, w3.matrix, "w1/w3", &span_);
-    const auto down = pack_down_fp4(w2.matrix, "w2", &span_);
+    const auto up = pack_up_fp4(w1.matrix, w3.matrix, "w1/w3");
+    const auto down = pack_down_fp4(w2.matrix, "w2");
     packed_up_.insert(packed_up_.end(), up.begin(), up.end());
     packed_down_.insert(packed_down_.end(), down.begin(), down.end());
     values_.push_back({std::move(w1.values), std::move(w3.values), std::move(w2.values)});
@@ -268,7 +266,6 @@ class ExpertScene {
   std::vector<std::byte> packed_up_, packed_down_;
   std::vector<ExpertValues> values_;
   device::Buffer<std::byte> up_, down_, shared_up_, shared_down_;
-  int span_ = 0;
 };
 
 }  // namespace baleen::kernels::testing

@@ -1,0 +1,150 @@
+#pragma once
+// Activations of an item on their way to the tensor cores' tile in shared memory: rows of x for the
+// up product, hidden rows (quantised on the way) for the down product. Used by experts_sm90.cu.
+
+#include <cstdint>
+
+#include "kernels/experts/expert_product.cuh"
+#include "kernels/experts/expert_work.cuh"
+#include "kernels/ptx/bulk_copy.cuh"
+#include "kernels/ptx/convert.cuh"
+#include "kernels/ptx/shared_access.cuh"
+#include "numerics/block_scale.h"
+
+namespace baleen::kernels::experts {
+
+/// What a consumer warp group knows about itself and its item.
+struct Consumer {
+  const Task& task;
+  GroupShared& group;
+  LanePlaces lane;
+  int index;   // of the warp group
+  int thread;  // within it
+  RingPosition<kStages> stage;
+
+  __device__ __forceinline__ void sync() const {
+    ptx::named_barrier_sync(static_cast<uint32_t>(index) + 1U, 128);
+  }
+};
+
+/// Streams the e4m3 rows of an up item into shared memory, half a tile ahead (one token: all of it
+/// at once). A thread copies two pieces of 16 bytes of each half.
+template <int kRows>
+struct UpSupply {
+  static constexpr int kAhead = InputTile<kRows>::kBlocks / 2;  // blocks between calls of advance
+  static constexpr int kChunks = kAhead * 8;                    // of a row, in a half
+  static_assert(kChunks * kRows == 256, "two pieces per thread");
+  const Consumer& consumer;
+  const ExpertUnit& unit;
+  InputTile<kRows> tile;
+  int begin;   // first block of this item
+  int length;  // its blocks
+
+  __device__ __forceinline__ void fetch(int step) const {
+    const ExpertsParams& params = consumer.task.params;
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const int piece = consumer.thread + 128 * pair;
+      const int row = piece / kChunks;
+      const int chunk = step * 8 + piece % kChunks;
+      if (row < unit.count && chunk < length * 8) {
+        const int64_t token = unit.entries[row] / params.slots;
+        ptx::async_copy_16_to(
+            tile.place(chunk % (2 * kChunks), row),
+            params.x_codes + token * params.hidden + begin * kExpertBlockInputs + chunk * 16,
+            16);
+      }
+    }
+    ptx::async_copy_commit();
+  }
+
+  __device__ __forceinline__ void load_scales() const {
+    const ExpertsParams& params = consumer.task.params;
+    const int blocks = params.hidden / kExpertBlockInputs;
+    const int row = consumer.thread % kTokens;
+    if (row < unit.count) {
+      const uint8_t* codes =
+          params.x_scales + static_cast<int64_t>(unit.entries[row] / params.slots) * blocks;
+#pragma unroll 2
+      for (int block = begin + consumer.thread / kTokens; block < begin + length;
+           block += 128 / kTokens) {
+        const float scale = numerics::ue8m0_to_float(__ldg(codes + block));
+        consumer.group.scales[block * kTokens + row] =
+            static_cast<uint16_t>(numerics::float_bits(scale) >> 16);
+      }
+    }
+  }
+
+  /// Before step % kAhead == 0.
+  __device__ __forceinline__ void advance(int step) const {
+    ptx::async_copy_wait<0>();
+    ptx::fence_async_shared();
+    consumer.sync();  // also: everybody has finished with the other half
+    if (step + kAhead < length) {
+      fetch(step + kAhead);
+    }
+  }
+};
+
+/// Quantises the hidden rows of a down item to e4m3 per 128 inputs, blocks [begin, begin + 8).
+template <int kRows>
+__device__ __forceinline__ void quantise_hidden(const Consumer& consumer,
+                                                const Item& item,
+                                                const InputTile<kRows>& tile,
+                                                int begin) {
+  constexpr int kAtOnce = 8;
+  const int width = consumer.task.params.width;
+  const int held = min(kAtOnce, width / 128 - begin);
+  // Sixteen lanes share a block of a row, eight values each.
+  const int row_threads = held * 16;
+  const int rows = 128 / row_threads;  // in one pass
+  const int block = consumer.thread % row_threads / 16;
+  const int chunk = consumer.thread % 16;
+  int row = consumer.thread / row_threads;
+  row = row < rows ? row : kTokens;
+  const uint16_t* source = consumer.task.hidden_rows +
+                           static_cast<int64_t>(item.unit.begin + row) * width +
+                           (begin + block) * 128 + chunk * 8;
+  const int count = item.unit.count;
+  uint4 packed = make_uint4(0, 0, 0, 0);
+  if (row < count) {
+    packed = __ldcg(reinterpret_cast<const uint4*>(source));
+  }
+#pragma unroll 1
+  for (; row < count; row += rows) {  // the sixteen lanes go together
+    const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+    source += static_cast<int64_t>(rows) * width;
+    if (row + rows < count) {
+      packed = __ldcg(reinterpret_cast<const uint4*>(source));
+    }
+    float values[8];
+    float largest = 0.0F;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      values[2 * i] = ptx::low_bf16(words[i]);
+      values[2 * i + 1] = ptx::high_bf16(words[i]);
+      largest = fmaxf(largest, fmaxf(fabsf(values[2 * i]), fabsf(values[2 * i + 1])));
+    }
+    const uint32_t lanes = 0xFFFFU << (consumer.thread & 16);
+#pragma unroll
+    for (int distance = 1; distance < 16; distance *= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(lanes, largest, distance));
+    }
+    const float scale = numerics::q8_scale(largest);
+    const float inverse = numerics::float_from_bits((254U << 23) - numerics::float_bits(scale));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      values[i] *= inverse;
+    }
+    const int chunk_16 = (begin + block) % InputTile<kRows>::kBlocks * 8 + chunk / 2;
+    ptx::store_shared_8(tile.place(chunk_16, row) + static_cast<uint32_t>(chunk % 2 * 8),
+                        make_uint2(ptx::pack_e4m3(values[0], values[1], values[2], values[3]),
+                                   ptx::pack_e4m3(values[4], values[5], values[6], values[7])));
+    if (chunk == 0) {
+      consumer.group.scales[(begin + block) * kTokens + row] =
+          static_cast<uint16_t>(numerics::float_bits(scale) >> 16);
+    }
+  }
+}
+
+}  // namespace baleen::kernels::experts

@@ -1,0 +1,211 @@
+#pragma once
+// What a consumer warp group does with its items: up tiles alone or shared with the other groups of
+// the block, and runs of down tiles. Used by experts_sm90.cu.
+
+#include <cstdint>
+
+#include "kernels/experts/expert_inputs.cuh"
+#include "kernels/experts/expert_product.cuh"
+#include "kernels/experts/expert_results.cuh"
+#include "kernels/experts/expert_work.cuh"
+#include "kernels/ptx/global_counter.cuh"
+
+namespace baleen::kernels::experts {
+
+/// Leaves this group's leaf of a shared up tile for the first group. True in that group, with all
+/// leaves added in `sum`.
+__device__ __forceinline__ bool gather_leaves(const Consumer& consumer,
+                                              SharedTile& tile,
+                                              bool has_leaf,
+                                              float (&sum)[kValues]) {
+  const int row = consumer.thread / 32 * 16 + consumer.thread % 32 / 4;
+  const int column = consumer.thread % 4 * 2;
+  if (has_leaf && column < kSharedTokens) {
+    float* place = &tile.leaves[consumer.index][row][column];
+    *reinterpret_cast<float2*>(place) = make_float2(sum[0], sum[1]);
+    *reinterpret_cast<float2*>(place + 8 * kSharedTokens) = make_float2(sum[2], sum[3]);
+  }
+  __syncwarp();
+  if (consumer.thread % 32 == 0) {
+    ptx::barrier_arrive(&tile.full);
+  }
+  if (consumer.index != 0) {
+    return false;
+  }
+  ptx::barrier_wait(&tile.full, 0);
+  if (column < kSharedTokens) {
+    const ExpertsParams& params = consumer.task.params;
+    const int leaf = up_leaf_blocks(params);
+    const int leaves = (params.hidden / kExpertBlockInputs + leaf - 1) / leaf;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float2 value[kUpLeaves];
+#pragma unroll
+      for (int l = 0; l < kUpLeaves; ++l) {
+        value[l] = *reinterpret_cast<const float2*>(&tile.leaves[l][row + 8 * half][column]);
+      }
+      // As add_leaf does it; leaves that do not exist are not added.
+      const auto add = [](float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); };
+      float2 total = leaves > 1 ? add(value[0], value[1]) : value[0];
+      if (leaves > 2) {
+        total = add(total, leaves > 3 ? add(value[2], value[3]) : value[2]);
+      }
+      sum[2 * half] = total.x;
+      sum[2 * half + 1] = total.y;
+    }
+  }
+  return true;
+}
+
+/// An up item is one row tile, multiplied by this group or shared by the groups of the block (each
+/// takes a leaf of the sum). A down item is a run of row tiles, once the unit's up tiles are
+/// complete. One loop serves all three. sum[r] as in wgmma.cuh: tile row 16 * warp + lane / 4 +
+/// 8 * (r / 2), token 2 * (lane % 4) + r % 2.
+/// kRows: of the input tile; one if the unit has one token.
+template <bool kFp8, int kRows>
+__device__ __forceinline__ void run_item(Consumer& consumer,
+                                         BlockShared& shared,
+                                         const Item& item) {
+  const Task& task = consumer.task;
+  const ExpertsParams& params = task.params;
+  GroupShared& group = consumer.group;
+  // The same in every lane, and known to be: what follows from it stays in uniform registers.
+  const auto uniform = [](int32_t value) { return __shfl_sync(0xFFFFFFFFU, value, 0); };
+  const auto kind = static_cast<ItemKind>(uniform(static_cast<int32_t>(item.kind)));
+  const bool down = kind == ItemKind::kDown;
+  const bool share = kind == ItemKind::kSharedUp;
+  const int blocks = (down ? params.width : params.hidden) / kExpertBlockInputs;
+  const int leaf_blocks = down ? params.leaf_blocks : up_leaf_blocks(params);
+  const int first_block = share ? consumer.index * leaf_blocks : 0;
+  const int length = share ? max(0, min(leaf_blocks, blocks - first_block)) : blocks;
+  const InputTile<kRows> input(group);
+  const UpSupply<kRows> supply{consumer, item.unit, input, first_block, length};
+  if (!down) {
+    supply.fetch(0);
+    supply.load_scales();
+  } else {
+    if (consumer.thread == 0) {
+      const int up_tiles = 2 * params.width / kExpertTileRows;
+      ptx::wait_or_trap([&] { return ptx::load_acquire(task.ready + item.number) == up_tiles; });
+    }
+    consumer.sync();
+  }
+  WeightReader<kFp8> reader{group, consumer.lane, consumer.stage, {}};
+  const int first_tile = uniform(item.tile);
+  const int end_tile = first_tile + uniform(item.tiles);
+  const int held = down ? input.kBlocks : supply.kAhead;  // blocks between two supplies
+  float sum[kValues];
+  for (int tile = first_tile; tile < end_tile; ++tile) {
+    float pending[2][kValues];
+    uint32_t leaf = 0;
+    int leaf_left = leaf_blocks;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      sum[i] = 0.0F;
+    }
+    float4* far_pending = &group.far_pending[consumer.thread];
+    Weights weights;
+    Parts<kFp8> parts = {};
+    const auto start = [&](int step) {
+      const uint32_t descriptor = input.descriptor(step);
+      reader.expand(weights);
+      start_block<kFp8, input.kNextInputs>(weights, descriptor, parts);
+    };
+    const auto finish = [&](int step) {
+      const uint32_t scales = ptx::load_shared_4(
+          consumer.lane.scales + static_cast<uint32_t>(first_block + step) * (kTokens * 2));
+      finish_block<kFp8>(weights, parts, scales, sum);
+      if (--leaf_left == 0 && step + 1 < length) {
+        add_leaf(pending, far_pending, leaf, false, sum);
+        leaf_left = leaf_blocks;
+        ++leaf;
+      }
+    };
+    if (length > 0) {
+      reader.fetch(true, length == 1);
+    }
+    for (int begin = 0; begin < length; begin += held) {
+      if (!down) {
+        supply.advance(begin);
+      } else if (tile == first_tile || blocks > held) {
+        if (begin > 0 || tile > first_tile) {
+          consumer.sync();  // the products that read the old content are done
+        }
+        for (int at = begin; at < min(begin + held, blocks); at += 8) {
+          quantise_hidden(consumer, item, input, at);
+        }
+        ptx::fence_async_shared();
+        consumer.sync();
+      }
+      const int end = min(begin + held, length);
+#pragma unroll 1
+      for (int step = begin; step < end; step += 2) {
+        // The next block's codes are fetched while the tensor cores work.
+        start(step);
+        if (step + 1 == length) {
+          finish(step);
+          break;
+        }
+        reader.fetch(false, true);
+        finish(step);
+        start(step + 1);
+        if (step + 2 == length) {
+          finish(step + 1);
+          break;
+        }
+        reader.fetch(true, step + 3 == length);
+        finish(step + 1);
+      }
+    }
+    if (!share) {
+      add_leaf(pending, far_pending, leaf, true, sum);
+    }
+    if (down) {
+      store_slots(consumer, item, tile, sum);
+    }
+  }
+  if (down) {
+    combine(consumer, item);
+    return;
+  }
+  if (share && !gather_leaves(consumer, shared.tile, length > 0, sum)) {
+    return;
+  }
+  store_hidden(consumer, item, kFp8 ? params.shared_limit : params.limit, sum);
+  consumer.sync();
+  if (consumer.thread == 0) {
+    ptx::add_release(task.ready + item.number, 1);
+  }
+}
+
+/// A consumer warp group: its items in order.
+__device__ __forceinline__ void consume(const Task& task, BlockShared& shared, int index) {
+  Consumer consumer{task,
+                    shared.groups[index],
+                    lane_places(shared.groups[index], threadIdx.x % 128),
+                    index,
+                    static_cast<int>(threadIdx.x % 128),
+                    {}};
+  GroupShared& group = consumer.group;
+  for (uint32_t number = 0;; ++number) {
+    const uint32_t place = number % kQueue;
+    ptx::barrier_wait(&group.announced[place], number / kQueue % 2);
+    const Item& item = group.queue[place];  // stays in shared memory to save registers
+    if (item.kind == ItemKind::kEnd) {
+      return;
+    }
+    if (item.unit.expert == task.params.num_experts) {
+      run_item<true, kTokens>(consumer, shared, item);
+    } else if (item.unit.count == 1) {
+      run_item<false, 1>(consumer, shared, item);
+    } else {
+      run_item<false, kTokens>(consumer, shared, item);
+    }
+    __syncwarp();
+    if (consumer.thread % 32 == 0) {
+      ptx::barrier_arrive(&group.read[place]);
+    }
+  }
+}
+
+}  // namespace baleen::kernels::experts
