@@ -130,10 +130,12 @@ def test_the_file_stands_behind_the_flags(tmp_path):
 @pytest.mark.skipif(not LONG, reason="half a minute; `make check-long` runs it")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_nano_job_learns_from_its_teacher(tmp_path, seed):
-    begin = time.monotonic()
+    # The loss of one batch of 64 answers scatters by 0.036: half of them cost ln 54 more than the others.
     done = train("--task", "sort", "--seed", seed, "--output", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - begin < 40.0
     losses = [line["train/loss"] for line in metrics(tmp_path)]
-    assert losses[0] == pytest.approx(3.6, abs=0.5)
-    assert sum(losses[-8:]) / 8 == pytest.approx(0.41, abs=0.03)
+    assert losses[0] == pytest.approx(3.6, abs=0.3)
+    assert sum(losses[96:104]) / 8 == pytest.approx(0.57, abs=0.06)
+    assert 0.384 - 0.02 < sum(losses[140:]) / 20 < 0.49  # 0.384: what the teacher's draws cost anybody
+    solved = float(done.stdout.split("solves ")[1].split(" ")[0])
+    assert solved >= 88.0
