@@ -39,7 +39,9 @@ Status ModelExecutor::update_weights(const std::string& folder) {
         config_text(folder) != config_text(config_.weights_folder)) {
       return another_model(folder);
     }
-    model::Model next = model::Model::load(folder, model_.forward_config());
+    model::ForwardConfig forward = model_.forward_config();
+    forward.load_progress = {};  // whoever watched the first load may be gone
+    model::Model next = model::Model::load(folder, forward);
     if (weights::write_config_json(next.config()) != weights::write_config_json(model_.config())) {
       return another_model(folder);
     }
