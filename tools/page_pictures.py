@@ -28,7 +28,7 @@ def chat(browser, url):
     browser.set("effort", "high")
     browser.ask("What is 82 - 45?")
     browser.answered()
-    browser.click(".thinking summary")
+    browser.click(".thinking:not([hidden]) summary")
     browser.script("document.activeElement.blur(); document.getElementById('messages').scrollTop = 0")
     browser.driver.save_screenshot(str(TOP / "docs" / "pictures" / "page-chat.png"))
 
@@ -38,7 +38,7 @@ def load(program, url, *flags):
 
 
 def live(browser, program, url):
-    busy = subprocess.Popen(load(program, url, "--concurrency", "6", "--requests", "240", "--turns", "3", "--groups", "4",
+    busy = subprocess.Popen(load(program, url, "--concurrency", "5", "--requests", "400", "--turns", "3", "--groups", "4",
                                  "--shared-tokens", "500", "--prompt-tokens", "60-400"),
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     browser.open(f"{url}/#live", SIZE)
@@ -70,7 +70,7 @@ def main():
         live(browser, program, url)
         browser.close()
         rows = TOP / "bench" / "results" / "cpu" / f"{datetime.date.today().isoformat()}-load.csv"
-        subprocess.run(load(program, url, "--concurrency", "1,4,16", "--requests", "96", "--turns", "3", "--groups", "4",
+        subprocess.run(load(program, url, "--concurrency", "1,4,16", "--requests", "48", "--turns", "3", "--groups", "4",
                             "--shared-tokens", "300", "--prompt-tokens", "40-120", "--label", "abacus, 2 cores",
                             "--csv", rows, "--plot", TOP / "docs" / "pictures" / "load.svg"), check=True)
     finally:
