@@ -45,6 +45,13 @@ PeerLibraries::PeerLibraries(const std::string& folder) {
     if (linear != nullptr) {
       linears_.push_back({name(), linear});
     }
+    const auto bytes = symbol<decltype(PeerAttention::workspace)>(
+        library, "baleen_peer_sparse_attention_workspace");
+    const auto attention =
+        symbol<decltype(PeerAttention::launch)>(library, "baleen_peer_sparse_attention");
+    if (bytes != nullptr && attention != nullptr) {
+      attentions_.push_back({name(), bytes, attention});
+    }
   }
 }
 

@@ -10,6 +10,8 @@
 //   const char* baleen_peer_name();            // "name-commit"
 //   int baleen_peer_fp8_linear(const PeerLinearCall*, cudaStream_t);   // 0: launched, 1: not this
 //                                                                      // shape, else a failure
+//   int64_t baleen_peer_sparse_attention_workspace(const PeerAttentionCall*);        // bytes
+//   int baleen_peer_sparse_attention(const PeerAttentionCall*, cudaStream_t);        // as above
 
 #include <cstdint>
 #include <string>
@@ -31,6 +33,36 @@ struct PeerLinearCall {
   int32_t inputs = 0;
 };
 
+/// Attention of one query token per request over one or two lists of cached rows (our page layout),
+/// with sink. Plain C layout.
+struct PeerAttentionCall {
+  const void* q = nullptr;               // bf16 [queries, heads, 512]
+  const void* first_pool = nullptr;      // pages of rows_per_page rows, page_bytes apart
+  const void* second_pool = nullptr;     // the same
+  const int32_t* first_rows = nullptr;   // [queries, first_capacity], -1: none
+  const int32_t* second_rows = nullptr;  // [queries, second_capacity]
+  const float* sink = nullptr;           // [heads]
+  void* o = nullptr;                     // bf16 [queries, heads, 512]
+  float* lse = nullptr;                  // f32 [queries, heads]
+  void* workspace = nullptr;
+  int64_t workspace_bytes = 0;
+  int64_t page_bytes = 0;
+  int32_t rows_per_page = 0;
+  int32_t pages = 0;            // of either pool
+  int32_t first_capacity = 0;   // multiples of 64
+  int32_t second_capacity = 0;  // 0: no second list
+  int32_t queries = 0;
+  int32_t heads = 0;
+  float scale = 0;
+  int32_t plan_only = 0;  // 1: only what a step plans once, into the workspace
+};
+
+struct PeerAttention {
+  std::string name;
+  int64_t (*workspace)(const PeerAttentionCall*) = nullptr;
+  int (*launch)(const PeerAttentionCall*, cudaStream_t) = nullptr;
+};
+
 struct PeerLinear {
   std::string name;
   int (*launch)(const PeerLinearCall*, cudaStream_t) = nullptr;
@@ -43,8 +75,10 @@ class PeerLibraries {
   /// cannot be loaded or has no name.
   explicit PeerLibraries(const std::string& folder);
   const std::vector<PeerLinear>& linears() const { return linears_; }
+  const std::vector<PeerAttention>& attentions() const { return attentions_; }
 
  private:
+  std::vector<PeerAttention> attentions_;
   std::vector<PeerLinear> linears_;
 };
 

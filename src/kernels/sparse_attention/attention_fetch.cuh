@@ -1,21 +1,20 @@
 #pragma once
-// Brings tiles of rows into shared memory for the score groups. Run by the output groups, which
-// wait most of the time. A warp serves eight rows of every tile; of its lanes, eight serve tiles 0,
-// 4, 8 ... eight serve 1, 5, 9 ... and so on. Each row is one bulk copy. Row numbers are read, and
-// rows asked into L2, four to eight tiles ahead, so that memory is busy from the first microsecond
-// and no step waits for an index.
+// Brings tiles of rows into shared memory. Run by the last warp group, which does nothing else: a
+// bulk copy takes its addresses from uniform registers, so the lanes of a warp issue theirs one
+// after another, some 50 clocks each. A warp serves 16 rows of every tile, one half of its lanes
+// those of even tiles and one those of odd tiles. Rows that follow each other in memory within a
+// unit of the tile come as one copy. Row numbers are read, and rows asked into L2, two to five
+// tiles ahead.
 //
-//   RowFetcher<kHeads> fetcher(params, shared, query, range);
-//   fetcher.fetch_first();                 // fills every buffer
-//   fetcher.ask_ahead();
-//   ... both output groups are done with tile i ...
-//   fetcher.fetch(i + kBuffers);           // tiles in order, one call each
+//   RowFetcher<kHeads>(params, shared, query, range).run(tiles);
 
 #include <cstdint>
 
+#include "kernels/cache_entry/row_math.cuh"
 #include "kernels/ptx/async_copy_8.cuh"
 #include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/prefetch.cuh"
+#include "kernels/ptx/role_registers.cuh"
 #include "kernels/sparse_attention/attention_tile.cuh"
 #include "kernels/sparse_attention/row_source.cuh"
 
@@ -25,56 +24,49 @@ template <int kHeads>
 class RowFetcher {
  public:
   static constexpr int kBuffers = AttentionShape<kHeads>::kBuffers;
-  static constexpr int kLanesOfTile = 8;
-  static constexpr int kTilesAtOnce = 32 / kLanesOfTile;
-  static_assert(kBuffers <= kTilesAtOnce);
+  static constexpr int kLanesOfTile = 16;
+  static constexpr int kTilesAtOnce = 2;
+  static constexpr int kUnitRows = AttentionShape<kHeads>::kUnitRows;
 
   __device__ RowFetcher(const SparseAttentionParams& params,
                         const AttentionShared<kHeads>& shared,
                         int32_t query,
                         const TileRange& range)
       : params_(params), shared_(shared), query_(query), range_(range) {
-    const int thread =
-        static_cast<int>(threadIdx.x) - AttentionShape<kHeads>::kScoreGroups * kGroupThreads;
-    row_in_tile_ = thread / 32 * kLanesOfTile + thread % kLanesOfTile;
-    turn_ = thread % 32 / kLanesOfTile;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    row_in_tile_ = static_cast<int>(threadIdx.x) / 32 % 4 * kLanesOfTile + lane % kLanesOfTile;
+    turn_ = lane / kLanesOfTile;
     next_ = row_of(turn_);
     after_next_ = row_of(turn_ + kTilesAtOnce);
   }
 
-  __device__ void fetch_first() {
-    if (turn_ < kBuffers && range_.begin + turn_ < range_.end) {
-      copy(turn_, next_);
-    }
-  }
-
-  /// Asks for the tiles after the first; apart, so that they do not delay those.
-  __device__ void ask_ahead() {
-    if (turn_ >= kBuffers) {
-      ask(turn_, next_);
-    }
+  __device__ void run(int32_t tiles) {
+    copy(turn_, turn_ < tiles);
     ask(turn_ + kTilesAtOnce, after_next_);
-    if (turn_ < kBuffers) {
-      next_ = after_next_;
-      after_next_ = row_of(turn_ + 2 * kTilesAtOnce);
-    }
-  }
-
-  /// Tile `index` (from the block's first) into its buffer, which nobody reads any more.
-  __device__ void fetch(int32_t index) {
-    if (range_.begin + index >= range_.end) {
-      return;
-    }
-    if (turn_ == index % kTilesAtOnce) {
-      copy(index, next_);
-      next_ = after_next_;
-      after_next_ = row_of(index + 2 * kTilesAtOnce);
-    } else if (turn_ == (index + kTilesAtOnce - 1) % kTilesAtOnce) {
-      ask(index - 1 + 2 * kTilesAtOnce, after_next_);  // read one call ago
+    next_ = after_next_;
+    after_next_ = row_of(turn_ + 2 * kTilesAtOnce);
+    ptx::Barrier* freed = shared_.stats().freed;
+    for (int32_t index = kTilesAtOnce; index < tiles; ++index) {
+      if (needs_freeing(index)) {
+        ptx::barrier_wait_or_leave(&freed[index % kBuffers],
+                                   freed_parity<kHeads>(index - kBuffers));
+      }
+      const bool mine = turn_ == index % kTilesAtOnce;
+      copy(index, mine);
+      if (mine) {
+        next_ = after_next_;
+        after_next_ = row_of(index + 2 * kTilesAtOnce);
+      } else {
+        ask(index - 1 + 2 * kTilesAtOnce, after_next_);  // read one call ago
+      }
     }
   }
 
  private:
+  /// Whether something was in the place of tile `index` before: a tile, or a part of q.
+  static __device__ bool needs_freeing(int32_t index) {
+    return index >= kBuffers || (AttentionShape<kHeads>::kWide && index == kBuffers - 1);
+  }
   __device__ const KvPoolView& pool_of(int32_t index) const {
     return range_.begin + index < range_.first_tiles ? params_.first.pool : params_.second.pool;
   }
@@ -93,19 +85,40 @@ class RowFetcher {
                             (tile - range_.first_tiles) * kAttentionTileRows + row_in_tile_,
                             range_.second_length);
   }
-  /// A missing row is marked and leaves its place as it is.
-  __device__ void copy(int32_t index, int32_t row) const {
+  /// All lanes; those that are `active` bring their row of tile `index`. A missing row is marked
+  /// and leaves its place as it is.
+  __device__ void copy(int32_t index, bool active) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const bool have = active && next_ >= 0;
+    RowAddress at = {nullptr, nullptr};
+    if (have) {
+      at = row_address(pool_of(index), next_);
+    }
+    const auto place = reinterpret_cast<uint64_t>(at.values);
+    const uint64_t before = __shfl_up_sync(kWholeWarp, place, 1);
+    const bool follows =
+        have && lane % kUnitRows != 0 && before != 0 && place == before + kKvValueBytes;
+    const uint32_t following = __ballot_sync(kWholeWarp, follows);
+    const uint32_t present = __ballot_sync(kWholeWarp, have);
+    if (!active) {
+      return;
+    }
     const int buffer = index % kBuffers;
     AttentionStats<kHeads>& stats = shared_.stats();
     ptx::Barrier* fetched = &stats.fetched[buffer];
-    stats.present[buffer][row_in_tile_] = row >= 0 ? 1 : 0;
-    if (row >= 0) {
-      const RowAddress at = row_address(pool_of(index), row);
-      ptx::async_copy_8(&stats.scales[buffer][row_in_tile_], at.scales, 8);
-      ptx::barrier_expect_bytes(fetched, kKvValueBytes);
-      ptx::bulk_load(shared_.raw_row(buffer, row_in_tile_), at.values, kKvValueBytes, fetched);
+    if (lane % kLanesOfTile == 0) {
+      reinterpret_cast<uint16_t*>(stats.present_rows[buffer])[row_in_tile_ / kLanesOfTile] =
+          static_cast<uint16_t>(present >> (turn_ * kLanesOfTile));
+    }
+    if (have) {
+      ptx::async_copy_8(shared_.scales(buffer, row_in_tile_), at.scales, 8);
+    }
+    if (have && !follows) {
+      const auto rows = static_cast<uint32_t>(__ffs(static_cast<int>(~((following >> lane) >> 1))));
+      ptx::barrier_expect_bytes(fetched, rows * kKvValueBytes);
+      ptx::bulk_load(
+          shared_.raw_row(buffer, row_in_tile_), at.values, rows * kKvValueBytes, fetched);
     } else {
-      stats.scales[buffer][row_in_tile_] = make_uint2(0, 0);
       ptx::barrier_arrive(fetched);
     }
     ptx::async_copy_arrive(fetched);
@@ -126,7 +139,7 @@ class RowFetcher {
   int32_t query_;
   const TileRange& range_;
   int32_t row_in_tile_;
-  int32_t turn_;        // which of four neighbouring tiles this lane serves
+  int32_t turn_;        // which of two neighbouring tiles this lane serves
   int32_t next_;        // its row in the next of them
   int32_t after_next_;  // and in the one after
 };

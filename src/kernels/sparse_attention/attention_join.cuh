@@ -1,12 +1,18 @@
 #pragma once
 // Last step of the attention kernel: partial outputs of the blocks of a cluster are exchanged
-// through shared memory, those of several clusters through the workspace by the block that comes
-// last, and the result is divided, turned back and stored. All threads, each eight dims of one
-// head.
+// through shared memory, those of several clusters through the workspace, and the result is
+// divided, turned back and stored. Run by the output groups: a second copy of this code for the
+// score groups would cost more by its fetching than their help saves. A thread takes eight dims of
+// a head.
 //
-//   join_partials<kHeads>(params, shared, query, head_begin);
+//   finish_block<kHeads>(params, shared, query, head_group);
 //
 // Always in the order of ranks, then of clusters: the same launch gives the same bits.
+//
+// Clusters: every block of a rank leaves its partial slice in the workspace and waits for the
+// others; then each joins its share of the slice. A block does not wait where the grid may not fit
+// the card at once, nor for long: it leaves, and the block that comes last joins its share too, so
+// no block ever needs another one to be running.
 
 #include <cstdint>
 
@@ -15,6 +21,10 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/exp2.cuh"
+#include "kernels/ptx/global_counter.cuh"
+#include "kernels/ptx/global_word.cuh"
+#include "kernels/ptx/remote_arrive.cuh"
+#include "kernels/ptx/role_registers.cuh"
 #include "kernels/sparse_attention/attention_tile.cuh"
 
 namespace baleen::kernels {
@@ -22,15 +32,26 @@ namespace baleen::kernels {
 inline constexpr int kJoinDims = 8;
 inline constexpr float kLnOf2 = 0.6931471805599453F;
 
+/// Blocks of one rank that meet in the workspace. Zero before and after every launch.
+struct JoinCounter {
+  uint64_t arrived;  // low 8 bits: blocks that have left their slice; bit 8 + c: cluster c has gone
+  int32_t done;      // blocks that need `arrived` no more
+  int32_t unused;
+};
+inline constexpr int kJoinCounterWords = sizeof(JoinCounter) / 4;
+inline constexpr uint64_t kArrivedMask = 0xFF;
+inline constexpr int64_t kWaitClocks = 100'000;  // for other blocks, about 50 us
+static_assert(kMaxClusters <= 56);
+
 /// Where joined partials of clusters lie: counters first, then maxima and sums, then outputs.
 struct JoinWorkspace {
-  int32_t* counters;  // [query][head group][rank]
-  float* statistics;  // [query][head group][cluster][rank][2][heads]
-  float* outputs;     // [query][head group][cluster][heads][512]
+  JoinCounter* counters;  // [query][head group][rank]
+  float* statistics;      // [query][head group][cluster][rank][2][heads]
+  float* outputs;         // [query][head group][cluster][heads][512]
 };
 
 __host__ __device__ inline int64_t join_counters(const SparseAttentionPlan& plan, int32_t groups) {
-  return (static_cast<int64_t>(plan.max_queries) * groups * plan.cluster + 3) / 4 * 4;
+  return static_cast<int64_t>(plan.max_queries) * groups * plan.cluster * kJoinCounterWords;
 }
 __host__ __device__ inline int64_t join_statistics(const SparseAttentionPlan& plan, int32_t heads) {
   return static_cast<int64_t>(plan.max_queries) * plan.clusters * plan.cluster * 2 * heads;
@@ -43,7 +64,7 @@ __device__ __forceinline__ JoinWorkspace join_workspace(const SparseAttentionPar
   const int32_t groups = params.heads / params.plan.heads_per_block;
   auto* words = static_cast<float*>(params.workspace);
   float* statistics = words + join_counters(params.plan, groups);
-  return {static_cast<int32_t*>(params.workspace),
+  return {static_cast<JoinCounter*>(params.workspace),
           statistics,
           statistics + join_statistics(params.plan, params.heads)};
 }
@@ -69,13 +90,12 @@ __device__ __forceinline__ void exchange_partials(const AttentionShared<kHeads>&
   const int slice = stats.slice;
   const int begin = slice_begin<kHeads>(rank, slice);
   const int end = slice_begin<kHeads>(rank + 1, slice);
-  if (threadIdx.x == 0) {
+  if (output_thread<kHeads>() == 0) {
     ptx::barrier_expect_bytes(
         &stats.received,
         static_cast<uint32_t>((cluster - 1) * ((end - begin) * kJoinDims * 4 + kHeads * 8)));
   }
-  for (int item = static_cast<int>(threadIdx.x); item < cluster * kHeads;
-       item += AttentionShape<kHeads>::kThreads) {
+  for (int item = output_thread<kHeads>(); item < cluster * kHeads; item += kOutputThreads) {
     const int peer = item / kHeads;
     const int head = item % kHeads;
     if (peer == rank) {
@@ -85,10 +105,10 @@ __device__ __forceinline__ void exchange_partials(const AttentionShared<kHeads>&
     const int peer_end = slice_begin<kHeads>(peer + 1, slice);
     const int first = max(peer_begin, head * kHeadChunks);
     const int last = min(peer_end, (head + 1) * kHeadChunks);
-    const float2 totals = stats.totals[rank][head];
+    const float2 totals = shared.totals(rank)[head];
     const uint64_t packed = static_cast<uint64_t>(__float_as_uint(totals.x)) |
                             (static_cast<uint64_t>(__float_as_uint(totals.y)) << 32);
-    ptx::store_async_8(ptx::peer_address(&stats.totals[rank][head], peer),
+    ptx::store_async_8(ptx::peer_address(&shared.totals(rank)[head], peer),
                        packed,
                        ptx::peer_address(&stats.received, peer));
     if (first < last) {
@@ -102,7 +122,7 @@ __device__ __forceinline__ void exchange_partials(const AttentionShared<kHeads>&
           peer);
     }
   }
-  ptx::barrier_wait_cluster(&stats.received, 0);
+  ptx::barrier_wait_cluster_or_leave(&stats.received, 0);
 }
 
 /// What the outputs of a head are multiplied with; writes its log-sums where `reports`.
@@ -139,11 +159,12 @@ __device__ __forceinline__ void add_part(float (&o)[kJoinDims],
   }
 }
 
-__device__ __forceinline__ void store_output(const SparseAttentionParams& params,
-                                             int64_t row,
-                                             int dim,
-                                             float (&o)[kJoinDims],
-                                             const float2* turns) {
+/// Eight dims from `dim` on.
+__device__ __forceinline__ void store_dims(const SparseAttentionParams& params,
+                                           int64_t row,
+                                           int dim,
+                                           float (&o)[kJoinDims],
+                                           const float2* turns) {
   if (params.positions != nullptr && dim >= kKvNopeDims) {
 #pragma unroll
     for (int i = 0; i < kJoinDims / 2; ++i) {
@@ -160,7 +181,178 @@ __device__ __forceinline__ void store_output(const SparseAttentionParams& params
                  ptx::pack_bf16(o[6], o[7]));
 }
 
-/// Joins the clusters of a query and head group: the last block of each rank to come here does it.
+/// Eight places from the line order of 64 heads (wide_tile.cuh): quads (j, t) and (j + 1, t).
+__device__ __forceinline__ void store_places(const SparseAttentionParams& params,
+                                             int64_t row,
+                                             int place,
+                                             float (&o)[kJoinDims],
+                                             const float2* turns) {
+  const int block = place / 64 * 64;
+  const int t = place % 64 / 16;
+  const int j = place % 16 / 4;
+  const bool is_rope = place >= kKvNopeDims;
+  const int dim = block + (is_rope ? t / 2 * 32 + 8 * j + 4 * (t % 2) : 16 * j + 4 * t);
+  const int next = is_rope ? 8 : 16;
+  uint16_t* to = params.o + row * kKvDims + dim;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float* quad = o + 4 * i;
+    if (!is_rope) {
+      const float second = quad[1];  // dims stand as 0, 2, 1, 3
+      quad[1] = quad[2];
+      quad[2] = second;
+    } else if (params.positions != nullptr) {
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        const float2 turn = turns[(dim + next * i - kKvNopeDims) / 2 + pair];
+        quad[2 * pair] = to_bf16(quad[2 * pair]);
+        quad[2 * pair + 1] = to_bf16(quad[2 * pair + 1]);
+        rotate_pair(quad[2 * pair], quad[2 * pair + 1], make_float2(turn.x, -turn.y));
+      }
+    }
+    *reinterpret_cast<uint2*>(to + next * i) =
+        make_uint2(ptx::pack_bf16(quad[0], quad[1]), ptx::pack_bf16(quad[2], quad[3]));
+  }
+}
+
+/// Chunk `chunk` of a head: eight dims, or eight places of a line.
+template <int kHeads>
+__device__ __forceinline__ void store_output(const SparseAttentionParams& params,
+                                             int64_t row,
+                                             int chunk,
+                                             float (&o)[kJoinDims],
+                                             const float2* turns) {
+  if constexpr (kHeads == 64) {
+    store_places(params, row, chunk * kJoinDims, o, turns);
+  } else {
+    store_dims(params, row, chunk * kJoinDims, o, turns);
+  }
+}
+
+/// Blocks that surely run at the same time: one per multiprocessor, and clusters of three and more
+/// leave some of those idle.
+__device__ __forceinline__ bool grid_fits_at_once(int32_t cluster) {
+  uint32_t multiprocessors;
+  asm("mov.u32 %0, %%nsmid;" : "=r"(multiprocessors));
+  const uint32_t most = cluster <= 2 ? multiprocessors / 2 * 2 : multiprocessors * 3 / 4;
+  return gridDim.x * gridDim.y * gridDim.z <= most;
+}
+
+/// Thread 0: tells that this block's slice lies in the workspace; true once those of all clusters
+/// do and this block is to join. `left` gets the clusters whose shares are to be joined beside its
+/// own.
+__device__ __forceinline__ bool meet_clusters(
+    JoinCounter* counter, int32_t clusters, int32_t part, bool waits, uint64_t& left) {
+  const auto all = static_cast<uint64_t>(clusters);
+  const uint64_t before = ptx::add_acquire_release_64(&counter->arrived, 1);
+  left = 0;
+  if ((before & kArrivedMask) + 1 == all) {
+    left = before >> 8;
+    return true;
+  }
+  if (waits) {
+    const int64_t begin = clock64();
+    do {
+      if ((ptx::load_acquire_64(&counter->arrived) & kArrivedMask) == all) {
+        return true;
+      }
+    } while (clock64() - begin < kWaitClocks);
+  }
+  const uint64_t leaving = ptx::or_acquire_release_64(&counter->arrived, uint64_t{1} << (8 + part));
+  return (leaving & kArrivedMask) == all;  // all came just now: nobody counts this block as gone
+}
+
+/// Thread 0, when this block reads `arrived` no more: the last to say so clears the counter.
+__device__ __forceinline__ void leave_clusters(JoinCounter* counter, int32_t clusters) {
+  if (ptx::add_acquire_release(&counter->done, 1) == clusters - 1) {
+    counter->arrived = 0;
+    counter->done = 0;
+  }
+}
+
+/// Joins chunks [begin, end) of all clusters. A warp computes the factors of a head.
+template <int kHeads>
+__device__ __forceinline__ void join_chunks(const SparseAttentionParams& params,
+                                            const AttentionShared<kHeads>& shared,
+                                            const JoinWorkspace& workspace,
+                                            int64_t place,
+                                            int64_t first_row,
+                                            int rank,
+                                            int begin,
+                                            int end) {
+  const int thread = output_thread<kHeads>();
+  const int lane = thread % 32;
+  const int32_t cluster = params.plan.cluster;
+  const int32_t clusters = params.plan.clusters;
+  AttentionStats<kHeads>& stats = shared.stats();
+  float* factors = shared.received();  // by head and cluster; what it held was joined
+  float* sums = factors + kHeads * kMaxClusters;
+  const int first_head = begin / kHeadChunks;
+  const int end_head = (end + kHeadChunks - 1) / kHeadChunks;
+  for (int head = first_head + thread / 32; head < end_head; head += kOutputThreads / 32) {
+    const float* numbers =
+        workspace.statistics + (place * clusters * cluster + rank) * 2 * kHeads + head;
+    const int64_t step = static_cast<int64_t>(cluster) * 2 * kHeads;
+    float maxima[2];
+    float maximum = kNoMaximum;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int p = lane + 32 * i;
+      maxima[i] = p < clusters ? __ldcg(numbers + p * step) : kNoMaximum;
+      if (p < clusters) {
+        sums[head * kMaxClusters + p] = __ldcg(numbers + p * step + kHeads);
+      }
+      maximum = fmaxf(maximum, maxima[i]);
+    }
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+      maximum = fmaxf(maximum, __shfl_xor_sync(kWholeWarp, maximum, distance));
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int p = lane + 32 * i;
+      maxima[i] = ptx::exp2_fast(maxima[i] - maximum);
+      if (p < clusters) {
+        factors[head * kMaxClusters + p] = maxima[i];
+      }
+    }
+    __syncwarp();
+    float sum = 0;
+    for (int32_t p = 0; p < clusters; ++p) {
+      sum = __fmaf_rn(sums[head * kMaxClusters + p], factors[head * kMaxClusters + p], sum);
+    }
+    __syncwarp();
+    const int chunk = head * kHeadChunks;
+    const float factor = finish_head(params,
+                                     first_row + head,
+                                     stats.sinks[head],
+                                     maximum,
+                                     sum,
+                                     lane == 0 && begin <= chunk && chunk < end);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int p = lane + 32 * i;
+      if (p < clusters) {
+        factors[head * kMaxClusters + p] = maxima[i] * factor;
+      }
+    }
+  }
+  output_sync();
+  for (int chunk = begin + thread; chunk < end; chunk += kOutputThreads) {
+    const int head = chunk / kHeadChunks;
+    const int place_in_head = chunk % kHeadChunks * kJoinDims;
+    float o[kJoinDims] = {};
+#pragma unroll 8
+    for (int32_t p = 0; p < clusters; ++p) {
+      const auto* from = reinterpret_cast<const float4*>(
+          workspace.outputs + ((place * clusters + p) * kHeads + head) * kKvDims + place_in_head);
+      add_part(o, __ldcg(from), __ldcg(from + 1), factors[head * kMaxClusters + p]);
+    }
+    store_output<kHeads>(params, first_row + head, chunk % kHeadChunks, o, stats.turns);
+  }
+}
+
+/// Joins the clusters of a query and head group: each block its share of its rank's slice.
 template <int kHeads>
 __device__ __forceinline__ void join_clusters(const SparseAttentionParams& params,
                                               const AttentionShared<kHeads>& shared,
@@ -168,61 +360,44 @@ __device__ __forceinline__ void join_clusters(const SparseAttentionParams& param
                                               int64_t place,
                                               int64_t first_row,
                                               int rank,
+                                              int part,
                                               int begin,
                                               int end) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int32_t cluster = params.plan.cluster;
   const int32_t clusters = params.plan.clusters;
   AttentionStats<kHeads>& stats = shared.stats();
-  __threadfence();
-  block_sync<kHeads>();
-  if (thread == 0) {
-    int32_t* counter = workspace.counters + place * cluster + rank;
-    stats.is_last = atomicAdd(counter, 1) == clusters - 1 ? 1 : 0;
-    if (stats.is_last != 0) {
-      *counter = 0;  // ready for the next launch
-    }
-    __threadfence();
+  JoinCounter* counter = workspace.counters + place * params.plan.cluster + rank;
+  output_sync();  // the slice is written
+  if (output_thread<kHeads>() == 0) {
+    uint64_t left = 0;
+    stats.joins =
+        meet_clusters(counter, clusters, part, grid_fits_at_once(params.plan.cluster), left) ? 1
+                                                                                             : 0;
+    stats.left = left;
   }
-  block_sync<kHeads>();
-  if (stats.is_last == 0) {
-    return;
-  }
-  float* factors = shared.received();  // by cluster and head; what it held was joined
-  if (thread < kHeads) {
-    const float* numbers =
-        workspace.statistics + (place * clusters * cluster + rank) * 2 * kHeads + thread;
-    const int64_t step = static_cast<int64_t>(cluster) * 2 * kHeads;
-    float maximum = kNoMaximum;
-#pragma unroll 8
-    for (int32_t p = 0; p < clusters; ++p) {
-      maximum = fmaxf(maximum, __ldcg(numbers + p * step));
-    }
-    float sum = 0;
-#pragma unroll 8
-    for (int32_t p = 0; p < clusters; ++p) {
-      const float factor = ptx::exp2_fast(__ldcg(numbers + p * step) - maximum);
-      sum = __fmaf_rn(__ldcg(numbers + p * step + kHeads), factor, sum);
-      factors[p * kHeads + thread] = factor;
-    }
-    const float factor =
-        finish_head(params, first_row + thread, stats.sinks[thread], maximum, sum, rank == 0);
-    for (int32_t p = 0; p < clusters; ++p) {
-      factors[p * kHeads + thread] *= factor;
+  output_sync();
+  if (stats.joins != 0) {
+    const uint64_t others = ((uint64_t{1} << clusters) - 1) & ~(uint64_t{1} << part);
+    const int share = (end - begin + clusters - 1) / clusters;
+    if (stats.left == others) {
+      join_chunks<kHeads>(params, shared, workspace, place, first_row, rank, begin, end);
+    } else {
+      for (int32_t of = 0; of < clusters; ++of) {
+        if (of == part || ((stats.left >> of) & 1) != 0) {
+          join_chunks<kHeads>(params,
+                              shared,
+                              workspace,
+                              place,
+                              first_row,
+                              rank,
+                              min(begin + of * share, end),
+                              min(begin + (of + 1) * share, end));
+          output_sync();  // before the next share's factors
+        }
+      }
     }
   }
-  block_sync<kHeads>();
-  for (int chunk = begin + thread; chunk < end; chunk += AttentionShape<kHeads>::kThreads) {
-    const int head = chunk / kHeadChunks;
-    const int dim = chunk % kHeadChunks * kJoinDims;
-    float o[kJoinDims] = {};
-#pragma unroll 8
-    for (int32_t p = 0; p < clusters; ++p) {
-      const auto* from = reinterpret_cast<const float4*>(
-          workspace.outputs + ((place * clusters + p) * kHeads + head) * kKvDims + dim);
-      add_part(o, __ldcg(from), __ldcg(from + 1), factors[p * kHeads + head]);
-    }
-    store_output(params, first_row + head, dim, o, stats.turns);
+  if (output_thread<kHeads>() == 0) {
+    leave_clusters(counter, clusters);
   }
 }
 
@@ -231,7 +406,7 @@ __device__ __forceinline__ void join_partials(const SparseAttentionParams& param
                                               const AttentionShared<kHeads>& shared,
                                               int32_t query,
                                               int32_t head_group) {
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = output_thread<kHeads>();
   const int32_t cluster = params.plan.cluster;
   const int32_t clusters = params.plan.clusters;
   const int rank = static_cast<int>(ptx::cluster_rank());
@@ -245,20 +420,20 @@ __device__ __forceinline__ void join_partials(const SparseAttentionParams& param
   if (thread < kHeads) {
     float maximum = kNoMaximum;
     for (int32_t from = 0; from < cluster; ++from) {
-      maximum = fmaxf(maximum, stats.totals[from][thread].x);
+      maximum = fmaxf(maximum, shared.totals(from)[thread].x);
     }
     float sum = 0;
     for (int32_t from = 0; from < cluster; ++from) {
-      const float2 totals = stats.totals[from][thread];
+      const float2 totals = shared.totals(from)[thread];
       const float factor = ptx::exp2_fast(totals.x - maximum);
       sum = __fmaf_rn(totals.y, factor, sum);
-      stats.factors[from][thread] = factor;
+      shared.factors(from)[thread] = factor;
     }
     if (clusters == 1) {
       const float factor =
           finish_head(params, first_row + thread, stats.sinks[thread], maximum, sum, rank == 0);
       for (int32_t from = 0; from < cluster; ++from) {
-        stats.factors[from][thread] *= factor;
+        shared.factors(from)[thread] *= factor;
       }
     } else {
       float* numbers =
@@ -267,9 +442,9 @@ __device__ __forceinline__ void join_partials(const SparseAttentionParams& param
       numbers[kHeads] = sum;
     }
   }
-  block_sync<kHeads>();
+  output_sync();
 #pragma unroll 2
-  for (int chunk = begin + thread; chunk < end; chunk += AttentionShape<kHeads>::kThreads) {
+  for (int chunk = begin + thread; chunk < end; chunk += kOutputThreads) {
     const int head = chunk / kHeadChunks;
     const int dim = chunk % kHeadChunks * kJoinDims;
     const float* own = shared.partial() + head * AttentionShape<kHeads>::kPartialStride + dim;
@@ -277,11 +452,11 @@ __device__ __forceinline__ void join_partials(const SparseAttentionParams& param
     float o[kJoinDims] = {};
     for (int32_t from = 0; from < cluster; ++from) {
       const auto* at = reinterpret_cast<const float4*>(from == rank ? own : share);
-      add_part(o, at[0], at[1], stats.factors[from][head]);
+      add_part(o, at[0], at[1], shared.factors(from)[head]);
       share += from == rank ? 0 : (end - begin) * kJoinDims;
     }
     if (clusters == 1) {
-      store_output(params, first_row + head, dim, o, stats.turns);
+      store_output<kHeads>(params, first_row + head, chunk % kHeadChunks, o, stats.turns);
     } else {
       auto* to = reinterpret_cast<float4*>(
           workspace.outputs + ((place * clusters + part) * kHeads + head) * kKvDims + dim);
@@ -290,7 +465,33 @@ __device__ __forceinline__ void join_partials(const SparseAttentionParams& param
     }
   }
   if (clusters > 1) {
-    join_clusters<kHeads>(params, shared, workspace, place, first_row, rank, begin, end);
+    join_clusters<kHeads>(params, shared, workspace, place, first_row, rank, part, begin, end);
+  }
+}
+
+/// The output groups, at their end: exchanges the block's partial output with those of its
+/// cluster, joins and stores.
+template <int kHeads>
+__device__ __forceinline__ void finish_block(const SparseAttentionParams& params,
+                                             const AttentionShared<kHeads>& shared,
+                                             int32_t query,
+                                             int32_t head_group) {
+  const int32_t cluster = params.plan.cluster;
+  if (cluster > 1) {
+    ptx::fence_async_shared();  // the copy engine reads the partial output
+    output_sync();
+    ptx::cluster_arrive_relaxed();  // no fence needed: the copies' own barriers order them
+    ptx::cluster_wait();            // peers are done with the memory that receives
+    exchange_partials<kHeads>(shared, cluster);
+    __syncwarp();
+    ptx::cluster_arrive_relaxed();
+  } else {
+    output_sync();
+  }
+  join_partials<kHeads>(params, shared, query, head_group);
+  if (cluster > 1) {
+    __syncwarp();
+    ptx::cluster_wait();  // copies out of this block's memory have ended
   }
 }
 

@@ -1,21 +1,19 @@
 #pragma once
-// The last two warp groups of the attention kernel: bring q into shared memory, fetch rows,
-// accumulate O^T[512, heads] = rows^T * weights^T over the tiles, each group 256 dims.
+// The output groups of the attention kernel: bring q into shared memory, accumulate O^T[512, heads]
+// = rows^T * weights^T over the tiles, each group 256 dims.
 //
-//   QueryLoader<kHeads> q(params, query, head_begin);  q.store(shared);
-//   accumulate_tiles<kHeads>(shared, fetcher, tiles, group);   // leaves shared.partial()
+//   prepare_output<kHeads>(params, shared, query, head_begin);
+//   accumulate_tiles<kHeads>(shared, tiles, group);   // leaves shared.partial()
 
 #include <cstdint>
 
+#include "kernels/cache_entry/row_math.cuh"
+#include "kernels/ptx/role_registers.cuh"
 #include "kernels/ptx/wgmma.cuh"
-#include "kernels/sparse_attention/attention_fetch.cuh"
 #include "kernels/sparse_attention/attention_tile.cuh"
 #include "kernels/sparse_attention/row_expand.cuh"
 
 namespace baleen::kernels {
-
-inline constexpr int kOutputThreads = kOutputGroups * kGroupThreads;
-inline constexpr uint32_t kOutputBarrier = 3;  // named barrier of both output groups
 
 /// Four-byte word `pair` (0: dims for the lower half of k, 1: upper) of group `t`, four dims from
 /// `place` of a block in the order the score operand has them.
@@ -41,6 +39,23 @@ __device__ __forceinline__ void store_query_chunk(
   }
 }
 
+/// The same for blocks of 64 heads, whose lines are in another order (wide_tile.cuh).
+__device__ __forceinline__ void store_wide_query_chunk(
+    uint8_t* block, int head, int chunk, bool is_rope, uint4 dims) {
+  const int j = is_rope ? chunk % 4 : chunk / 2;
+  const int t = is_rope ? chunk / 4 * 2 : chunk % 2 * 2;
+  const uint32_t word[4] = {dims.x, dims.y, dims.z, dims.w};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t a = word[2 * i];
+    const uint32_t b = word[2 * i + 1];
+    const uint2 quad = is_rope ? make_uint2(a, b)
+                               : make_uint2(__byte_perm(a, b, 0x5410), __byte_perm(a, b, 0x7632));
+    const auto byte = static_cast<uint32_t>(32 * (t + i) + 8 * j);
+    *reinterpret_cast<uint2*>(block + ptx::swizzled_128(static_cast<uint32_t>(head), byte)) = quad;
+  }
+}
+
 /// This thread's share of q: all loads are under way before the first is used.
 template <int kHeads>
 class QueryLoader {
@@ -57,11 +72,12 @@ class QueryLoader {
   __device__ void store(const AttentionShared<kHeads>& shared) const {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
-      store_query_chunk(shared.q_block(block(round)),
-                        head(round),
-                        chunk(),
-                        block(round) == kDimBlocks - 1,
-                        dims_[round]);
+      const auto store_chunk = kHeads == 64 ? store_wide_query_chunk : store_query_chunk;
+      store_chunk(shared.q_block(block(round)),
+                  head(round),
+                  chunk(),
+                  block(round) == kDimBlocks - 1,
+                  dims_[round]);
     }
     ptx::fence_async_shared();
     ptx::barrier_arrive(&shared.stats().q_ready);
@@ -71,9 +87,7 @@ class QueryLoader {
   // A warp takes the eight chunks of a block of 64 dims for four heads: whole lines of memory, and
   // stores without bank conflicts.
   static constexpr int kRounds = kHeads * 64 / kOutputThreads;
-  static __device__ int thread() {
-    return static_cast<int>(threadIdx.x) - AttentionShape<kHeads>::kScoreGroups * kGroupThreads;
-  }
+  static __device__ int thread() { return output_thread<kHeads>(); }
   static __device__ int chunk() { return thread() % 8; }
   static __device__ int head(int round) {
     return (round * (kOutputThreads / 8) + thread() / 8) % kHeads;
@@ -85,21 +99,27 @@ class QueryLoader {
   uint4 dims_[kRounds];
 };
 
+/// What the output groups bring along: q, sinks and the rotation of the output.
 template <int kHeads>
-__device__ __forceinline__ void load_sinks(const SparseAttentionParams& params,
-                                           const AttentionShared<kHeads>& shared,
-                                           int32_t head_begin) {
-  const int head =
-      static_cast<int>(threadIdx.x) - AttentionShape<kHeads>::kScoreGroups * kGroupThreads;
-  if (head < kHeads) {
-    shared.stats().sinks[head] = params.sink != nullptr ? __ldg(params.sink + head_begin + head)
-                                                        : __int_as_float(0xFF800000);  // -inf
+__device__ __forceinline__ void prepare_output(const SparseAttentionParams& params,
+                                               const AttentionShared<kHeads>& shared,
+                                               int32_t query,
+                                               int32_t head_begin) {
+  const QueryLoader<kHeads> q(params, query, head_begin);
+  q.store(shared);
+  const int thread = output_thread<kHeads>();
+  AttentionStats<kHeads>& stats = shared.stats();
+  if (thread < kHeads) {
+    stats.sinks[thread] = params.sink != nullptr ? __ldg(params.sink + head_begin + thread)
+                                                 : __int_as_float(0xFF800000);  // -inf
+  }
+  if (params.positions != nullptr && thread < kRopePairs) {
+    stats.turns[thread] = rotation(params.positions[query], params.frequencies[thread]);
   }
 }
 
 template <int kHeads>
 __device__ __forceinline__ void accumulate_tiles(const AttentionShared<kHeads>& shared,
-                                                 RowFetcher<kHeads>& fetcher,
                                                  int32_t tiles,
                                                  int group) {
   constexpr int kBuffers = AttentionShape<kHeads>::kBuffers;
@@ -117,9 +137,8 @@ __device__ __forceinline__ void accumulate_tiles(const AttentionShared<kHeads>& 
   }
   for (int32_t index = 0; index < tiles; ++index) {
     const int buffer = index % kBuffers;
-    ptx::barrier_wait(&stats.full[buffer], (index / kBuffers) & 1);
-    const int32_t* changed = stats.changed[index % kStatSlots];
-    if (index > 0 && (changed[0] != 0 || (kHeads > 32 && changed[1] != 0))) {
+    ptx::barrier_wait_or_leave(&stats.full[buffer], (index / kBuffers) & 1);
+    if (index > 0 && stats.changed[index % kStatSlots] != 0) {
       const float* factor = stats.factor[index % kStatSlots];
 #pragma unroll
       for (int c = 0; c < kHeads / 8; ++c) {
@@ -160,9 +179,13 @@ __device__ __forceinline__ void accumulate_tiles(const AttentionShared<kHeads>& 
     for (int m = 0; m < kBlocks; ++m) {
       ptx::pin_registers(acc[m]);
     }
-    ptx::named_barrier_sync(kOutputBarrier, kOutputThreads);  // both groups have read the tile
-    fetcher.fetch(index + kBuffers);
+    if (lane == 0) {
+      ptx::barrier_arrive(&stats.freed[buffer]);
+    }
   }
+  // Totals are there, and nobody reads tiles or weights any more.
+  ptx::named_barrier_sync(kTotalsBarrier,
+                          AttentionShape<kHeads>::kFirstOutputThread + kOutputThreads);
   float* partial = shared.partial();
 #pragma unroll
   for (int m = 0; m < kBlocks; ++m) {

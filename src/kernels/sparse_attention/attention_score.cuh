@@ -15,13 +15,12 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/exp2.cuh"
+#include "kernels/ptx/role_registers.cuh"
 #include "kernels/ptx/store_matrix.cuh"
 #include "kernels/sparse_attention/attention_tile.cuh"
 #include "kernels/sparse_attention/row_expand.cuh"
 
 namespace baleen::kernels {
-
-inline constexpr uint32_t kScoreBarrier = 4;  // named barrier of all score groups
 
 /// The two rows of a thread in one tile.
 struct TileRows {
@@ -219,7 +218,7 @@ __device__ __forceinline__ void publish_maximum(AttentionStats<kHeads>& stats,
   if (thread < kHeads) {
     float old = kNoMaximum;
     if (index > 0) {
-      ptx::barrier_wait(&stats.ranked[(index - 1) & 1], ((index - 1) >> 1) & 1);
+      ptx::barrier_wait_or_leave(&stats.ranked[(index - 1) & 1], ((index - 1) >> 1) & 1);
       old = stats.maximum[(index - 1) % kStatSlots][thread];
     }
     const float tile = fmaxf(
@@ -232,7 +231,7 @@ __device__ __forceinline__ void publish_maximum(AttentionStats<kHeads>& stats,
     constexpr uint32_t kMask = kHeads >= 32 ? 0xFFFFFFFFU : (1U << (kHeads % 32)) - 1U;
     const bool changed = __any_sync(kMask, factor != 1.0F);
     if (thread % 32 == 0) {
-      stats.changed[index % kStatSlots][thread / 32] = changed ? 1 : 0;
+      stats.changed[index % kStatSlots] = changed ? 1 : 0;
     }
     ptx::barrier_arrive(&stats.ranked[index & 1]);
   }
@@ -330,7 +329,8 @@ __device__ __forceinline__ void store_sums(AttentionStats<kHeads>& stats,
 
 /// Maximum and sum over tiles of both parities, for the joining that follows.
 template <int kHeads>
-__device__ __forceinline__ void total_statistics(AttentionStats<kHeads>& stats, int32_t rank) {
+__device__ __forceinline__ void total_statistics(const AttentionShared<kHeads>& shared) {
+  const AttentionStats<kHeads>& stats = shared.stats();
   const int head = static_cast<int>(threadIdx.x);
   if (head < kHeads) {
     const float maximum = fmaxf(stats.sum_maximum[0][head], stats.sum_maximum[1][head]);
@@ -341,7 +341,7 @@ __device__ __forceinline__ void total_statistics(AttentionStats<kHeads>& stats, 
                                    __fadd_rn(warps[2][head], warps[3][head]));
       sum = __fmaf_rn(rows, ptx::exp2_fast(stats.sum_maximum[parity][head] - maximum), sum);
     }
-    stats.totals[rank][head] = make_float2(maximum, sum);
+    shared.totals(static_cast<int>(ptx::cluster_rank()))[head] = make_float2(maximum, sum);
   }
 }
 
@@ -357,25 +357,24 @@ __device__ __forceinline__ void score_tiles(const SparseAttentionParams& params,
   AttentionStats<kHeads>& stats = shared.stats();
   const float scale = params.scale * ptx::kLog2E;
   const uint64_t q_descriptor = ptx::k_major_descriptor(shared.q_block(0));
-  ScoreState<kHeads> state;  // of the tile in hand's parity
-  ScoreState<kHeads> other;
+  ScoreState<kHeads> state;  // of this group's tiles, which are of one parity
 #pragma unroll
   for (int k = 0; k < AttentionShape<kHeads>::kOwned; ++k) {
-    state.sums[k] = other.sums[k] = 0;
-    state.maximum[k] = other.maximum[k] = kNoMaximum;
+    state.sums[k] = 0;
+    state.maximum[k] = kNoMaximum;
   }
   if (group < tiles) {
-    ptx::barrier_wait(&stats.q_ready, 0);
+    ptx::barrier_wait_or_leave(&stats.q_ready, 0);
   }
   for (int32_t index = group; index < tiles; index += kScoreGroups) {
     const int buffer = index % kBuffers;
-    ptx::barrier_wait(&stats.fetched[buffer], (index / kBuffers) & 1);
+    ptx::barrier_wait_or_leave(&stats.fetched[buffer], (index / kBuffers) & 1);
     TileRows rows;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = warp * kUnitRows + lane / 4 + 8 * h;
-      rows.scales[h] = stats.scales[buffer][row];
-      rows.present[h] = stats.present[buffer][row] != 0;
+      rows.scales[h] = *shared.scales(buffer, row);
+      rows.present[h] = row_present(stats, buffer, row);
     }
     float scores[kHeads / 2];
     score_rows<kHeads>(scores, shared.unit(buffer, warp), rows, q_descriptor);
@@ -388,21 +387,12 @@ __device__ __forceinline__ void score_tiles(const SparseAttentionParams& params,
                        shared.weights(buffer),
                        &stats.full[buffer],
                        state);
-    if constexpr (kScoreGroups == 1) {
-      const ScoreState<kHeads> kept = state;
-      state = other;
-      other = kept;
-    }
   }
-  if constexpr (kScoreGroups == 1) {
-    const bool odd = tiles % 2 != 0;
-    store_sums<kHeads>(stats, odd ? other : state, 0);
-    store_sums<kHeads>(stats, odd ? state : other, 1);
-  } else {
-    store_sums<kHeads>(stats, state, group);
-  }
+  store_sums<kHeads>(stats, state, group);
   ptx::named_barrier_sync(kScoreBarrier, kScoreGroups * kGroupThreads);
-  total_statistics<kHeads>(stats, static_cast<int32_t>(ptx::cluster_rank()));
+  total_statistics<kHeads>(shared);
+  ptx::named_barrier_arrive(kTotalsBarrier,
+                            AttentionShape<kHeads>::kFirstOutputThread + kOutputThreads);
 }
 
 }  // namespace baleen::kernels

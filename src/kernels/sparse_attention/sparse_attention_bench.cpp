@@ -3,7 +3,9 @@
 // given, joining is inside.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -143,6 +145,10 @@ class Inputs {
     return params;
   }
   void clear_workspace() { workspace_.fill_bytes(0); }
+  std::vector<uint16_t> output(int set, const device::Stream& stream) const {
+    stream.synchronize();
+    return outputs_[static_cast<std::size_t>(set)].to_host();
+  }
   int64_t bytes() const {
     const int64_t rows = layer_.first + layer_.second;
     return queries_ * (rows * (kKvValueBytes + kKvScaleBytes) + 4 * heads_ * kKvDims);
@@ -161,6 +167,123 @@ class Inputs {
   std::vector<device::Buffer<uint16_t>> outputs_;
   device::Buffer<uint8_t> workspace_;
 };
+
+/// What a public kernel needs beside our inputs: lists instead of pages, padded to whole tiles.
+class PeerInputs {
+ public:
+  PeerInputs(const SparseAttentionParams& params, const benching::PeerAttention& peer)
+      : lse_(static_cast<int64_t>(params.num_queries) * params.heads) {
+    call_ = {.q = params.q,
+             .first_pool = params.first.pool.base,
+             .second_pool = params.second.pool.base,
+             .first_rows = params.first.rows,
+             .sink = params.sink,
+             .o = params.o,
+             .lse = lse_.data(),
+             .page_bytes = params.first.pool.page_bytes,
+             .rows_per_page = params.first.pool.rows_per_page,
+             .pages = static_cast<int32_t>(kPoolRows / params.first.pool.rows_per_page),
+             .first_capacity = params.first.capacity,
+             .second_capacity = (params.second.capacity + 63) / 64 * 64,
+             .queries = params.num_queries,
+             .heads = params.heads,
+             .scale = params.scale};
+    workspace_ = device::Buffer<uint8_t>(peer.workspace(&call_));
+    call_.workspace = workspace_.data();
+    call_.workspace_bytes = workspace_.count();
+  }
+  /// Adds the lists of one set of inputs.
+  void add_set(const SparseAttentionParams& params) {
+    const SparseAttentionSource& source = params.second;
+    std::vector<int32_t> rows;
+    if (source.capacity > 0) {
+      const int64_t count = params.num_queries * source.stride;
+      std::vector<int32_t> table(static_cast<std::size_t>(count));
+      BALEEN_CUDA_CHECK(cudaMemcpy(table.data(),
+                                   source.pages != nullptr ? source.pages : source.rows,
+                                   static_cast<std::size_t>(count) * sizeof(int32_t),
+                                   cudaMemcpyDeviceToHost));
+      for (int32_t query = 0; query < params.num_queries; ++query) {
+        for (int32_t slot = 0; slot < call_.second_capacity; ++slot) {
+          const int32_t per_page = source.pages != nullptr ? source.entries_per_page : 1;
+          const auto at = static_cast<std::size_t>(query * source.stride + slot / per_page);
+          rows.push_back(slot >= source.capacity ? -1 : table[at] * per_page + slot % per_page);
+        }
+      }
+    }
+    lists_.push_back(device::Buffer<int32_t>::from_host(rows));
+  }
+  benching::PeerAttentionCall call(const SparseAttentionParams& params, int set) const {
+    benching::PeerAttentionCall call = call_;
+    call.q = params.q;
+    call.first_rows = params.first.rows;
+    call.second_rows = lists_[static_cast<std::size_t>(set)].data();
+    call.o = params.o;
+    return call;
+  }
+
+ private:
+  benching::PeerAttentionCall call_;
+  device::Buffer<float> lse_;
+  device::Buffer<uint8_t> workspace_;
+  std::vector<device::Buffer<int32_t>> lists_;
+};
+
+/// Largest difference of two outputs, and whether it is a rounding of theirs.
+bool same_outputs(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b) {
+  double worst = 0;
+  double square = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const auto x = static_cast<double>(numerics::bf16_to_float(a[i]));
+    const auto y = static_cast<double>(numerics::bf16_to_float(b[i]));
+    worst = std::max(worst, std::isfinite(y) ? std::abs(x - y) : 1e30);
+    square += x * x;
+  }
+  return worst <= 0.2 * std::sqrt(square / static_cast<double>(a.size()));
+}
+
+/// Public kernels for a row of one query token per request, in the same run. Their plan of a step
+/// is left out; a row whose output differs from ours is not measured.
+void measure_peers(BenchContext& bench, Inputs& inputs, const std::string& row, int sets) {
+  for (const benching::PeerAttention& peer : bench.peers().attentions()) {
+    const SparseAttentionPlan plan =
+        plan_sparse_attention(inputs.shape(), AttentionMode::kFast, kMultiprocessors);
+    SparseAttentionParams first = inputs.params(plan, 0);
+    inputs.clear_workspace();
+    PeerInputs theirs(first, peer);
+    for (int set = 0; set < sets; ++set) {
+      theirs.add_set(inputs.params(plan, set));
+    }
+    cudaStream_t stream = bench.stream().get();
+    launch_sparse_attention(first, stream);
+    const std::vector<uint16_t> wanted = inputs.output(0, bench.stream());
+    benching::PeerAttentionCall call = theirs.call(first, 0);
+    call.plan_only = 1;
+    int refused = peer.launch(&call, stream);
+    call.plan_only = 0;
+    refused = refused != 0 ? refused : peer.launch(&call, stream);
+    if (refused != 0) {
+      std::printf("%s: no row for %s\n", peer.name.c_str(), row.c_str());
+      continue;
+    }
+    if (!same_outputs(wanted, inputs.output(0, bench.stream()))) {
+      std::printf("%s: another result for %s\n", peer.name.c_str(), row.c_str());
+      continue;
+    }
+    bench.measure({.row = row,
+                   .implementation = peer.name,
+                   .mode = "-",
+                   .bytes = inputs.bytes(),
+                   .flop = inputs.flop(),
+                   .ceiling = Ceiling::kRead},
+                  sets,
+                  [&](cudaStream_t on, int set) {
+                    const benching::PeerAttentionCall now =
+                        theirs.call(inputs.params(plan, set), set);
+                    peer.launch(&now, on);
+                  });
+  }
+}
 
 void measure(BenchContext& bench,
              Inputs& inputs,
@@ -215,6 +338,9 @@ void run(BenchContext& bench) {
                     row,
                     mode == AttentionMode::kFast ? "fast" : "invariant",
                     sets);
+          }
+          if (drafted == 1) {
+            measure_peers(bench, inputs, row, sets);
           }
         }
       }

@@ -156,11 +156,11 @@ TEST_F(SparseAttentionGpuSmall, OneTile) {
 TEST_F(SparseAttentionGpuSmall, EveryCodeAndScaleComesThroughExactly) {
   // A single row of weight 1 is the output. q = 0, so scores stay 0 while values are finite.
   SceneOptions options;
-  options.heads = 8;
   options.queries = 247;  // scale bytes 0..246; above, 448 * 2^(byte - 127) leaves bf16
   options.with_sink = false;
   options.first = {.length = 1, .rows_per_page = 64};
-  for (int part = 0; part < 2; ++part) {
+  for (const auto& [heads, part] : {std::pair{8, 0}, {8, 1}, {64, 0}, {64, 1}}) {
+    options.heads = heads;
     AttentionScene scene(options);
     std::fill(scene.q().begin(), scene.q().end(), static_cast<uint16_t>(0));
     std::vector<uint8_t>& bytes = scene.first().pool().bytes();
@@ -184,13 +184,15 @@ TEST_F(SparseAttentionGpuSmall, EveryCodeAndScaleComesThroughExactly) {
       rows.push_back(scene.first().pool().values(row));
     }
     scene.upload();
-    const SceneOutput output = run(scene, make_plan(scene, 8));
+    const SceneOutput output = run(scene, make_plan(scene, heads));
     int64_t wrong = 0;
     std::string first;
     for (std::size_t query = 0; query < rows.size(); ++query) {
       for (std::size_t i = 0; i < kKvDims; ++i) {
         const uint16_t wanted = numerics::bf16_from_double(rows[query][i]);
-        const uint16_t got = output.o[query * 8 * kKvDims + i];
+        const auto head = query % static_cast<std::size_t>(heads);
+        const uint16_t got =
+            output.o[(query * static_cast<std::size_t>(heads) + head) * kKvDims + i];
         if (got != wanted && !((got | wanted) == 0x8000)) {  // the sign of a zero is not kept
           if (wrong++ < 6) {
             first += text(" scale ", query, " dim ", i, " got ", got, " wanted ", wanted, ";");
@@ -198,20 +200,23 @@ TEST_F(SparseAttentionGpuSmall, EveryCodeAndScaleComesThroughExactly) {
         }
       }
     }
-    EXPECT_EQ(wrong, 0) << first;
+    EXPECT_EQ(wrong, 0) << "heads " << heads << first;
   }
 }
 
 TEST_F(SparseAttentionGpuSmall, ListLengthsAndMissingRows) {
   const auto sweep = [&](const SceneSource& source, const std::string& label) {
     SceneOptions options;
-    options.heads = 16;
     options.queries = 3;
     options.first = source;
-    AttentionScene scene(options);
-    scene.upload();
-    for (const int32_t cluster : {1, 3}) {
-      check(scene, run(scene, make_plan(scene, 16, cluster)), text(label, " ", cluster));
+    for (const auto& [heads, cluster] : {std::pair{16, 1}, {16, 3}, {64, 1}, {64, 2}}) {
+      options.heads = heads;
+      AttentionScene scene(options);
+      scene.upload();
+      check(scene,
+            run(scene, make_plan(scene, heads, cluster)),
+            text(label, ", heads ", heads, ", cluster ", cluster),
+            heads / 16 * 3);
     }
   };
   for (const int32_t length : {1, 63, 64, 65, 127, 128, 640}) {
@@ -227,14 +232,37 @@ TEST_F(SparseAttentionGpuSmall, ListLengthsAndMissingRows) {
 }
 
 TEST_F(SparseAttentionGpuSmall, PageSizes) {
-  for (const int32_t rows_per_page : {2, 61, 64, 69, 128, 256}) {
-    SceneOptions options;
-    options.heads = 8;
-    options.first = {.length = 100, .rows_per_page = rows_per_page};
-    options.second = {.length = 77, .rows_per_page = rows_per_page, .dense = true};
-    AttentionScene scene(options);
-    scene.upload();
-    check(scene, run(scene, make_plan(scene, 8)), text("page ", rows_per_page));
+  for (const int32_t heads : {8, 64}) {
+    for (const int32_t rows_per_page : {2, 61, 64, 69, 128, 256}) {
+      SceneOptions options;
+      options.heads = heads;
+      options.first = {.length = 100, .rows_per_page = rows_per_page};
+      options.second = {.length = 77, .rows_per_page = rows_per_page, .dense = true};
+      AttentionScene scene(options);
+      scene.upload();
+      check(scene,
+            run(scene, make_plan(scene, heads)),
+            text("page ", rows_per_page, ", heads ", heads),
+            heads / 8);
+    }
+  }
+}
+
+TEST_F(SparseAttentionGpuSmall, RowsThatFollowEachOther) {
+  // Runs of neighbouring rows come as one copy: of 1, 2, 4 and more rows, up to a unit's end.
+  for (const int32_t entries_per_page : {1, 2, 4, 16, 64}) {
+    for (const int32_t length : {1, 2, 7, 8, 9, 63, 64, 65, 129}) {
+      SceneOptions options;
+      options.heads = 64;
+      options.first = {.length = 3};
+      options.second = {.length = length, .dense = true, .entries_per_page = entries_per_page};
+      AttentionScene scene(options);
+      scene.upload();
+      check(scene,
+            run(scene, make_plan(scene, 64)),
+            text("entries per page ", entries_per_page, " length ", length),
+            9);
+    }
   }
 }
 
@@ -253,27 +281,34 @@ TEST_F(SparseAttentionGpuSmall, Sinks) {
 TEST_F(SparseAttentionGpuSmall, LargeScoresAndScales) {
   for (const auto& [low, high, q_size] :
        {std::tuple{105, 128, 1.0F}, std::tuple{127, 140, 0.001F}, std::tuple{120, 134, 8.0F}}) {
-    SceneOptions options;
-    options.heads = 16;
-    options.first = {.length = 200};
-    options.scale_low = low;
-    options.scale_high = high;
-    options.q_size = q_size;
-    AttentionScene scene(options);
-    scene.upload();
-    check(scene, run(scene, make_plan(scene, 16)), text("scales ", low, "..", high));
+    for (const int32_t heads : {16, 64}) {
+      SceneOptions options;
+      options.heads = heads;
+      options.first = {.length = 200};
+      options.scale_low = low;
+      options.scale_high = high;
+      options.q_size = q_size;
+      AttentionScene scene(options);
+      scene.upload();
+      check(scene,
+            run(scene, make_plan(scene, heads)),
+            text("heads ", heads, " scales ", low, "..", high),
+            heads / 16);
+    }
   }
 }
 
 TEST_F(SparseAttentionGpuSmall, TurnsTheOutputBack) {
-  SceneOptions options;
-  options.heads = 8;
-  options.queries = 2;
-  options.first = {.length = 30};
-  options.inverse_rope = true;
-  AttentionScene scene(options);
-  scene.upload();
-  check(scene, run(scene, make_plan(scene, 8)), "inverse rope");
+  for (const int32_t heads : {8, 64}) {
+    SceneOptions options;
+    options.heads = heads;
+    options.queries = 2;
+    options.first = {.length = 30};
+    options.inverse_rope = true;
+    AttentionScene scene(options);
+    scene.upload();
+    check(scene, run(scene, make_plan(scene, heads)), text("inverse rope, heads ", heads));
+  }
 }
 
 TEST_F(SparseAttentionGpuSmall, NoQueriesIsLegal) {
@@ -300,7 +335,7 @@ TEST_F(SparseAttentionGpu, EveryWidthAndCut) {
         continue;
       }
       for (const auto& [cluster, clusters] :
-           {std::pair{1, 1}, {2, 1}, {5, 1}, {8, 1}, {1, 3}, {4, 2}}) {
+           {std::pair{1, 1}, {2, 1}, {5, 1}, {8, 1}, {1, 3}, {4, 2}, {2, 5}}) {
         if (width == 64 && cluster > 2) {
           continue;  // not offered
         }
@@ -321,7 +356,7 @@ TEST_F(SparseAttentionGpu, DenseEntriesOfALongContext) {
   options.second = {.length = 7031, .lengths = {7031, 2049}, .rows_per_page = 128, .dense = true};
   AttentionScene scene(options);
   scene.upload();
-  for (const auto& [cluster, clusters] : {std::pair{1, 1}, {8, 4}}) {
+  for (const auto& [cluster, clusters] : {std::pair{1, 1}, {8, 4}, {2, 56}}) {
     check(scene,
           run(scene, make_plan(scene, 16, cluster, clusters)),
           text("dense cluster ", cluster, " x ", clusters),
@@ -331,6 +366,32 @@ TEST_F(SparseAttentionGpu, DenseEntriesOfALongContext) {
       plan_sparse_attention(scene.shape(), AttentionMode::kInvariant, 132);
   EXPECT_EQ(plan.clusters, 4);
   check(scene, run(scene, plan), "dense invariant", 4);
+}
+
+TEST_F(SparseAttentionGpu, BlocksThatDoNotFitTheCardAtOnceJoinTheSame) {
+  // 3 queries fit and wait for each other, 90 do not: the block that comes last joins. Equal bits
+  // per query, and counters that are zero again.
+  for (const auto& [width, cluster, clusters] :
+       {std::tuple{64, 1, 4}, std::tuple{64, 2, 5}, std::tuple{16, 2, 3}}) {
+    SceneOptions options = c4_scene(64, 90);
+    AttentionScene scene(options);
+    scene.upload();
+    const SparseAttentionPlan plan = make_plan(scene, width, cluster, clusters);
+    const SceneOutput all = run(scene, plan);
+    check(scene, all, text("width ", width, " clusters ", clusters), 40);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      EXPECT_TRUE(run(scene, plan) == all) << "width " << width << " repeat " << repeat;
+    }
+    scene.paint_output();
+    SparseAttentionParams params = scene.params(plan);
+    params.num_queries = 3;
+    launch_sparse_attention(params, stream());
+    synchronize();
+    const SceneOutput some = scene.output();
+    for (std::size_t i = 0; i < std::size_t{3} * 64 * kKvDims; ++i) {
+      ASSERT_EQ(some.o[i], all.o[i]) << "width " << width << " element " << i;
+    }
+  }
 }
 
 TEST_F(SparseAttentionGpu, ManyQueriesAgainstThePortableKernel) {
@@ -389,8 +450,10 @@ TEST_F(SparseAttentionGpu, RepeatedLaunchesGiveEqualBits) {
   SceneOptions options = c4_scene(64, 2);
   AttentionScene scene(options);
   scene.upload();
-  for (const SparseAttentionPlan& plan :
-       {make_plan(scene, 64, 2), make_plan(scene, 16, 5), make_plan(scene, 32, 2, 4)}) {
+  for (const SparseAttentionPlan& plan : {make_plan(scene, 64, 2),
+                                          make_plan(scene, 64, 2, 5),
+                                          make_plan(scene, 16, 5),
+                                          make_plan(scene, 32, 2, 4)}) {
     const SceneOutput first = run(scene, plan);
     for (int repeat = 0; repeat < 1000; ++repeat) {
       launch_sparse_attention(scene.params(plan), stream());

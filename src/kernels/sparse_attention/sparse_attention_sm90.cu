@@ -34,17 +34,17 @@ int32_t clusters_at_once(int32_t cluster, int32_t num_multiprocessors) {
 
 /// From the start to the first tile, and a block's last steps.
 double start_us(int32_t heads) {
-  return heads == 64 ? 9.7 : heads == 32 ? 7.2 : heads == 16 ? 5.8 : 4.6;
+  return heads == 64 ? 13.0 : heads == 32 ? 9.8 : heads == 16 ? 8.2 : 6.4;
 }
 double tile_us(int32_t heads) {
-  return heads == 64 ? 3.35 : heads == 32 ? 2.6 : heads == 16 ? 1.9 : 1.75;
+  return heads == 64 ? 1.6 : heads == 32 ? 2.24 : heads == 16 ? 1.72 : 1.64;
 }
-double exchange_us(int32_t heads, int32_t cluster) {
-  return cluster == 1 ? 0 : 1.2 + 0.024 * heads;
+double exchange_us(int32_t cluster) {
+  return cluster == 1 ? 0 : 0.4;
 }
-/// The last block of a rank reads its share of every cluster's output, 2 KB per head.
-double join_us(int32_t heads, int32_t cluster, int32_t clusters) {
-  return clusters == 1 ? 0 : 4.0 + heads * clusters * 2.0 / (cluster * 52.0);
+/// Every block reads its share of all clusters' outputs.
+double join_us(int32_t clusters) {
+  return clusters == 1 ? 0 : 0.15 + 0.75 * clusters;
 }
 
 void check_source(const SparseAttentionSource& source) {
@@ -112,8 +112,8 @@ SparseAttentionPlan plan_sparse_attention(const SparseAttentionShape& shape,
         const int32_t longest = (tiles + parts - 1) / parts;
         const double estimate =
             static_cast<double>(waves) *
-                (start_us(heads) + longest * tile_us(heads) + exchange_us(heads, cluster)) +
-            join_us(heads, cluster, clusters);
+                (start_us(heads) + longest * tile_us(heads) + exchange_us(cluster)) +
+            join_us(clusters);
         if (best == 0 || estimate < best) {
           best = estimate;
           plan.heads_per_block = heads;

@@ -9,6 +9,7 @@
 
 #include "device/launch.h"
 #include "kernels/ptx/pdl.cuh"
+#include "kernels/sparse_attention/attention_fetch.cuh"
 #include "kernels/sparse_attention/attention_join.cuh"
 #include "kernels/sparse_attention/attention_output.cuh"
 #include "kernels/sparse_attention/attention_score.cuh"
@@ -28,6 +29,7 @@ __device__ __forceinline__ void initialise_block(const AttentionShared<kHeads>& 
     for (int i = 0; i < 3; ++i) {
       ptx::barrier_init(&stats.fetched[i], 2 * kAttentionTileRows);
       ptx::barrier_init(&stats.full[i], kGroupThreads);
+      ptx::barrier_init(&stats.freed[i], kOutputThreads / 32);
     }
     stats.slice = (kChunks<kHeads> + cluster - 1) / cluster;
     ptx::barrier_init(&stats.received, 1);
@@ -37,29 +39,14 @@ __device__ __forceinline__ void initialise_block(const AttentionShared<kHeads>& 
 }
 
 template <int kHeads>
-__device__ __forceinline__ void finish_block(const SparseAttentionParams& params,
-                                             const AttentionShared<kHeads>& shared,
-                                             int32_t query,
-                                             int32_t head_group) {
-  if (params.plan.cluster > 1) {
-    ptx::fence_async_shared();  // the copy engine reads the partial output
-    ptx::cluster_sync();        // peers are done with the memory that receives
-    exchange_partials<kHeads>(shared, params.plan.cluster);
-    ptx::cluster_arrive();
-  } else {
-    block_sync<kHeads>();
-  }
-  join_partials<kHeads>(params, shared, query, head_group);
-  if (params.plan.cluster > 1) {
-    ptx::cluster_wait();  // copies out of this block's memory have ended
-  }
-}
-
-template <int kHeads>
-__global__ void __launch_bounds__(AttentionShape<kHeads>::kThreads, 1)
+__global__ void __launch_bounds__(AttentionShape<kHeads>::kLaunchThreads, 1)
     sparse_attention_kernel(const __grid_constant__ SparseAttentionParams params) {
-  extern __shared__ uint8_t memory[];
+  extern __shared__ __align__(1024) uint8_t memory[];
   const AttentionShared<kHeads> shared(memory);
+  if ((ptx::shared_address(memory) & 1023U) != 0) {
+    __trap();  // swizzled tiles need it
+    return;
+  }
   const int32_t head_group = static_cast<int32_t>(blockIdx.y);
   const int32_t query = static_cast<int32_t>(blockIdx.z);
   initialise_block<kHeads>(shared, params.plan.cluster);
@@ -67,24 +54,21 @@ __global__ void __launch_bounds__(AttentionShape<kHeads>::kThreads, 1)
   ptx::release_successor();
   const TileRange range = tile_range(params, query, static_cast<int32_t>(blockIdx.x));
   const int32_t tiles = range.end - range.begin;
-  constexpr int kScoreGroups = AttentionShape<kHeads>::kScoreGroups;
+  using Shape = AttentionShape<kHeads>;
+  constexpr int kScoreGroups = Shape::kScoreGroups;
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
-  if (group < kScoreGroups) {
+  if (group == kScoreGroups + kOutputGroups) {
+    ptx::shrink_registers<Shape::kCopyRegisters>();
+    RowFetcher<kHeads>(params, shared, query, range).run(tiles);
+  } else if (group < kScoreGroups) {
+    ptx::grow_registers<Shape::kScoreRegisters>();
     score_tiles<kHeads>(params, shared, tiles, group);
   } else {
-    RowFetcher<kHeads> fetcher(params, shared, query, range);
-    const QueryLoader<kHeads> q(params, query, head_group * kHeads);
-    fetcher.fetch_first();
-    q.store(shared);
-    fetcher.ask_ahead();
-    load_sinks<kHeads>(params, shared, head_group * kHeads);
-    if (params.positions != nullptr && threadIdx.x < kScoreGroups * kGroupThreads + kRopePairs) {
-      const int pair = static_cast<int>(threadIdx.x) % 32;
-      shared.stats().turns[pair] = rotation(params.positions[query], params.frequencies[pair]);
-    }
-    accumulate_tiles<kHeads>(shared, fetcher, tiles, group - kScoreGroups);
+    ptx::grow_registers<Shape::kOutputRegisters>();
+    prepare_output<kHeads>(params, shared, query, head_group * kHeads);
+    accumulate_tiles<kHeads>(shared, tiles, group - kScoreGroups);
+    finish_block<kHeads>(params, shared, query, head_group);
   }
-  finish_block<kHeads>(params, shared, query, head_group);
 }
 
 template <int kHeads>
@@ -94,9 +78,9 @@ void launch_attention_sm90(const SparseAttentionParams& params, device::StreamHa
                  {.grid = dim3(static_cast<unsigned>(plan.cluster * plan.clusters),
                                static_cast<unsigned>(params.heads / kHeads),
                                static_cast<unsigned>(params.num_queries)),
-                  .block = dim3(AttentionShape<kHeads>::kThreads),
+                  .block = dim3(AttentionShape<kHeads>::kLaunchThreads),
                   .cluster = static_cast<unsigned>(plan.cluster),
-                  .shared_bytes = AttentionShared<kHeads>::kBytes + 1024,
+                  .shared_bytes = AttentionShared<kHeads>::kBytes,
                   .programmatic = params.programmatic},
                  sparse_attention_kernel<kHeads>,
                  params);

@@ -1,0 +1,112 @@
+#pragma once
+// Output groups of a block of 64 heads: expand rows to bf16 and accumulate
+// O[64 heads, 256 dims] += weights * rows, each group its half of the dims. Heads are the 64-row
+// side of the product, rows come transposed from the same lines that the scores read.
+//
+//   accumulate_wide_tiles(shared, tiles, group);   // leaves shared.partial(), places in line order
+
+#include <cstdint>
+
+#include "kernels/ptx/role_registers.cuh"
+#include "kernels/sparse_attention/attention_output.cuh"
+#include "kernels/sparse_attention/wide_tile.cuh"
+
+namespace baleen::kernels {
+
+/// Expands this warp's unit of a tile, once its bytes are there, and tells the score group.
+__device__ __forceinline__ void expand_wide_tile(const AttentionShared<kWideHeads>& shared,
+                                                 int32_t index) {
+  AttentionStats<kWideHeads>& stats = shared.stats();
+  const int buffer = index % 3;
+  const int unit = static_cast<int>(threadIdx.x) / 32 - kGroupThreads / 32;
+  ptx::barrier_wait_or_leave(&stats.fetched[buffer], (index / 3) & 1);
+  const int row = unit * kWideUnitRows + wide_lane_row();
+  expand_unit(wide_unit(shared, buffer, unit),
+              *shared.scales(buffer, row),
+              row_present(stats, buffer, row));
+  ptx::fence_async_shared();
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) {
+    ptx::barrier_arrive(&stats.expanded[buffer]);
+  }
+}
+
+__device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWideHeads>& shared,
+                                                      int32_t tiles,
+                                                      int group) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int head = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
+  AttentionStats<kWideHeads>& stats = shared.stats();
+  float acc[2][64];  // 128 dims each
+#pragma unroll
+  for (int i = 0; i < 64; ++i) {
+    acc[0][i] = 0;
+    acc[1][i] = 0;
+  }
+  for (int32_t index = 0; index < min(tiles, 2); ++index) {
+    expand_wide_tile(shared, index);
+  }
+  for (int32_t index = 0; index < tiles; ++index) {
+    const int buffer = index % 3;
+    ptx::barrier_wait_or_leave(&stats.full[0], index & 1);
+    if (index > 0) {
+      const float* factors = stats.factor[index % 2];
+      const float factor[2] = {factors[head], factors[head + 8]};
+      if (__any_sync(kWholeWarp, factor[0] != 1.0F || factor[1] != 1.0F)) {
+#pragma unroll
+        for (int i = 0; i < 64; ++i) {
+          acc[0][i] *= factor[i / 2 % 2];
+          acc[1][i] *= factor[i / 2 % 2];
+        }
+      }
+    }
+    const uint64_t weights = ptx::k_major_descriptor(shared.weights(0));
+    const uint64_t rows = ptx::make_descriptor(
+        ptx::shared_address(wide_unit(shared, buffer, 0)) +
+            static_cast<uint32_t>(group * kDimBlocks / kOutputGroups * kWideBlockBytes),
+        kWideBlockBytes,
+        kWideUnitBytes,
+        ptx::Swizzle::k128);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        ptx::Wgmma<ptx::Bf16, 128>::shared<0, 1>(
+            acc[half],
+            ptx::advance_descriptor(weights, static_cast<uint32_t>(32 * k)),
+            ptx::advance_descriptor(
+                rows, static_cast<uint32_t>(2 * k * kWideUnitBytes + 2 * half * kWideBlockBytes)),
+            1);
+      }
+    }
+    ptx::wgmma_commit();
+    if (index + 2 < tiles) {
+      expand_wide_tile(shared, index + 2);
+    }
+    ptx::wgmma_wait<0>();
+    ptx::pin_registers(acc[0]);
+    ptx::pin_registers(acc[1]);
+    if (lane == 0) {
+      ptx::barrier_arrive(&stats.freed[buffer]);
+    }
+  }
+  // Totals are there, and nobody reads tiles or weights any more.
+  ptx::named_barrier_sync(kTotalsBarrier, kGroupThreads + kOutputThreads);
+  float* partial = shared.partial() + head * AttentionShape<kWideHeads>::kPartialStride +
+                   group * (kKvDims / kOutputGroups) + 2 * (lane % 4);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        *reinterpret_cast<float2*>(partial + 8 * h * AttentionShape<kWideHeads>::kPartialStride +
+                                   128 * half + 8 * j) =
+            make_float2(acc[half][4 * j + 2 * h], acc[half][4 * j + 2 * h + 1]);
+      }
+    }
+  }
+}
+
+}  // namespace baleen::kernels
