@@ -19,7 +19,7 @@ import time
 import urllib.request
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
-VIEWERS, ROUNDS, IDLE_S = 10, 3, 15
+VIEWERS, ROUNDS, IDLE_S = 10, 2, 15
 
 
 class Viewer:
