@@ -97,7 +97,7 @@ engine::ExecutorInfo ModelExecutor::info() const {
   out.model_name = model_name_;
   out.numerics = model_.numerics_name();
   if (decode_path_) {
-    out.numerics += ", " + decode_path_->name();
+    out.numerics += "; " + decode_path_->name();  // a field of CSV rows: no comma
   }
   if (const double length = config_.drafts.simulate_accept_length; length > 0.0) {
     out.numerics += ", SIMULATED ACCEPTANCE of " + std::to_string(length) +

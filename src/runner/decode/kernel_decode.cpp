@@ -33,7 +33,7 @@ class KernelDecode final : public DecodePath {
   explicit KernelDecode(const DecodePathContext& context);
 
   std::string name() const override {
-    return "decode on kernels, " + std::to_string(graphs_->count()) + " graphs";
+    return "decode on kernels in " + std::to_string(graphs_->count()) + " graphs";
   }
   int64_t max_context() const override { return max_context_; }
   int32_t max_row_tokens() const override { return max_row_tokens_; }
