@@ -117,6 +117,7 @@ int run(const char* file, int port) {
   executor.end_token_id = tokenizer->eos_id();
   engine::EngineConfig engine_config = engine::EngineConfig::for_tokenizer(*tokenizer);
   engine_config.max_queued = count("max_queued", 1024);
+  engine_config.max_running = executor.capacity.num_slots;
   fields.finish();
   if (!status.ok()) {
     throw ConfigError(std::string(file) + ": " + status.message);

@@ -56,8 +56,9 @@ async def call(url, path, body=None, method="POST"):
         await close(writer)
 
 
-async def stream(url, path, body, leave_after=None):
-    """(status, times of the events, whether [DONE] or the dialect's last event came). Leaves after some events."""
+async def stream(url, path, body, leave_after=None, enough=lambda: False):
+    """(status, times of the events, whether [DONE] or the dialect's last event came). Leaves after some events; goes when
+    `enough` says so."""
     reader, writer = await open_request(url, "POST", path, json.dumps(body).encode())
     try:
         status, fields = await read_head(reader)
@@ -72,6 +73,8 @@ async def stream(url, path, body, leave_after=None):
             times += [time.monotonic()] * len(whole)
             if leave_after is not None and len(times) > leave_after:
                 raise Left
+            if enough():
+                break
             done = bool(whole) and (b"[DONE]" in whole[-1] or b"message_stop" in whole[-1])
         return status, times, done
     finally:

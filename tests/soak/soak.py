@@ -88,15 +88,17 @@ def watch_gaps(url, stop, pipe):
             body = {"model": MODEL, "messages": [{"role": "user", "content": "1 + 1 ="}], "stream": True,
                     "ignore_eos": True, "max_tokens": 1500, "temperature": 1.0}
             try:
-                status, times, _ = await stream(url, "/v1/chat/completions", body)
-            except (OSError, asyncio.IncompleteReadError):
+                status, times, _ = await stream(url, "/v1/chat/completions", body, enough=stop.is_set)
+            except (OSError, asyncio.IncompleteReadError, IndexError, ValueError):
                 return
             if status == 200:
                 pipe.send(times)
             else:
                 await asyncio.sleep(0.2)
-    asyncio.run(run())
-    pipe.send(None)
+    try:
+        asyncio.run(run())
+    finally:
+        pipe.send(None)
 
 
 class Soak:
