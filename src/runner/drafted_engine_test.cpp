@@ -136,6 +136,8 @@ TEST(DraftedEngineTest, ACrowdedCacheWithDraftsAnswersAsAPlainEngine) {
   std::vector<std::shared_ptr<CollectingSink>> a;
   std::vector<std::shared_ptr<CollectingSink>> b;
   std::vector<std::shared_ptr<CollectingSink>> left;
+  std::vector<std::string> left_ids;
+  crowded.pause();  // all are there before the first step
   for (int32_t i = 0; i < 8; ++i) {
     GenerationRequest request = greedy_request(some_ids(200 + 17 * i, i % 3), 110);
     request.sampling.temperature = i % 2 == 0 ? 0.0F : 0.9F;
@@ -145,14 +147,17 @@ TEST(DraftedEngineTest, ACrowdedCacheWithDraftsAnswersAsAPlainEngine) {
     }
     a.push_back(crowded.submit(request));
     b.push_back(cold.submit(request));
-    if (i % 3 == 0) {  // others come and leave in the middle of their drafts
+    if (i % 3 == 0) {  // others run first and leave in the middle of their drafts
+      request.priority = 1;
       left.push_back(crowded.submit(request));
-      left.back()->wait_for_tokens(2 + static_cast<size_t>(i), std::chrono::milliseconds(200));
-      crowded.abort(crowded.last_id());
+      left_ids.push_back(crowded.last_id());
     }
   }
-  for (const auto& sink : left) {
-    sink->wait();
+  crowded.resume();
+  for (size_t i = 0; i < left.size(); ++i) {
+    left[i]->wait_for_tokens(2 + 3 * i, std::chrono::seconds(60));
+    crowded.abort(left_ids[i]);
+    left[i]->wait();
   }
   for (size_t i = 0; i < a.size(); ++i) {
     a[i]->wait();

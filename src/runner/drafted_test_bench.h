@@ -223,6 +223,9 @@ class DraftBench {
   const RowsAhead& ahead() const { return ahead_; }
   void abort(const std::string& id) { engine_->abort(id); }
   std::string last_id() const { return std::to_string(next_ - 1); }
+  /// No step is run, requests are queued.
+  void pause() { EXPECT_TRUE(engine_->pause(engine::PauseMode::kInPlace).ok()); }
+  void resume() { EXPECT_TRUE(engine_->resume().ok()); }
 
  private:
   MetricRegistry metrics_;
