@@ -10,7 +10,6 @@ time that the load takes: idle it is told apart from the noise of the load.
 import argparse
 import csv
 import datetime
-import os
 import pathlib
 import statistics
 import subprocess
@@ -41,8 +40,8 @@ class Viewer:
 
 
 def cpu_s(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Of all threads that live, to the nanosecond; the server ends none while it runs."""
+    return sum(int(file.read_text().split()[0]) for file in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 def measure(server, url, viewers, work):
