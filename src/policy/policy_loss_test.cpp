@@ -94,7 +94,8 @@ TEST(PolicyLossTest, SequenceRatioGivesTheListedValues) {
   }
   // Negative advantage: unclipped, s = e^0.1 for every token.
   row.advantages = {-1, -1, -1};
-  const auto seen = views({row});
+  const std::vector<OwnedRow> rows = {row};
+  const auto seen = views(rows);
   for (const RatioKind kind : {RatioKind::kSequence, RatioKind::kSequenceToken}) {
     config.ratio = kind;
     const PolicyLoss loss = policy_loss(seen, config, step_totals(seen));
@@ -184,6 +185,28 @@ std::vector<PolicyLossConfig> every_loss() {
   return configs;
 }
 
+/// The first batch of a fixed series that no loss has a kink near.
+std::vector<OwnedRow> rows_off_the_kinks() {
+  uint32_t state = 1;
+  while (true) {
+    std::vector<int> codes;
+    for (int i = 0; i < 211; ++i) {
+      state = state * 1664525U + 1013904223U;
+      codes.push_back(static_cast<int>(state >> 8));
+    }
+    const std::vector<OwnedRow> rows = mixed_rows(codes);
+    const auto configs = every_loss();
+    const bool smooth = std::all_of(rows.begin(), rows.end(), [&](const OwnedRow& row) {
+      return std::none_of(configs.begin(), configs.end(), [&](const PolicyLossConfig& config) {
+        return near_kink(row, config);
+      });
+    });
+    if (smooth) {
+      return rows;
+    }
+  }
+}
+
 /// The loss as a function of l alone. What the formula holds still (CISPO's weight) must be held
 /// here too: its l enters the ratio only through l - l_old, so moving l_old with l does that.
 double moved_loss(
@@ -196,13 +219,7 @@ double moved_loss(
 }
 
 TEST(PolicyLossGradientTest, EveryLossHasTheSlopeItClaims) {
-  std::vector<int> codes;
-  uint32_t state = 1;
-  for (int i = 0; i < 211; ++i) {
-    state = state * 1664525U + 1013904223U;
-    codes.push_back(static_cast<int>(state >> 8));
-  }
-  std::vector<OwnedRow> rows = mixed_rows(codes);
+  std::vector<OwnedRow> rows = rows_off_the_kinks();
   int checked = 0;
   for (const PolicyLossConfig& config : every_loss()) {
     if (config.ratio == RatioKind::kCispo && config.use_unbiased_kl) {
@@ -211,7 +228,6 @@ TEST(PolicyLossGradientTest, EveryLossHasTheSlopeItClaims) {
     const auto seen = views(rows);
     const PolicyLoss loss = policy_loss(seen, config, step_totals(seen));
     for (size_t i = 0; i < rows.size(); ++i) {
-      ASSERT_FALSE(near_kink(rows[i], config));
       for (size_t t = 0; t < rows[i].mask.size(); ++t) {
         const double step = 1e-5;
         const double slope =
@@ -288,7 +304,8 @@ TEST(PolicyLossTest, StaleNegativesAreMaskedWhole) {
   PolicyLossConfig config;
   config.use_opsm = true;
   config.opsm_delta = 0.05;
-  const auto seen = views({row});
+  const std::vector<OwnedRow> rows = {row};
+  const auto seen = views(rows);
   const PolicyLoss masked = policy_loss(seen, config, step_totals(seen));
   EXPECT_EQ(masked.loss(), 0.0);
   EXPECT_EQ(masked.rows[0].opsm_clipfrac, 1.0);

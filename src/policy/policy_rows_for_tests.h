@@ -35,6 +35,7 @@ struct OwnedRow {
   }
 };
 
+std::vector<PolicyRow> views(std::vector<OwnedRow>&& rows) = delete;
 inline std::vector<PolicyRow> views(const std::vector<OwnedRow>& rows) {
   std::vector<PolicyRow> result;
   result.reserve(rows.size());
