@@ -335,7 +335,7 @@ std::vector<RowLoss> LossReport::sorted() const {
 
 Metrics LossReport::metrics() const {
   const std::vector<RowLoss> rows = sorted();
-  const auto sum = [&](double RowLoss::*part) {
+  const auto sum = [&](double RowLoss::* part) {
     double total = 0.0;
     for (const RowLoss& row : rows) {
       total += row.*part;
