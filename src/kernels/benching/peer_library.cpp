@@ -52,6 +52,12 @@ PeerLibraries::PeerLibraries(const std::string& folder) {
     if (bytes != nullptr && attention != nullptr) {
       attentions_.push_back({name(), bytes, attention});
     }
+    const auto scores_bytes =
+        symbol<decltype(PeerScores::workspace)>(library, "baleen_peer_index_scores_workspace");
+    const auto scores = symbol<decltype(PeerScores::launch)>(library, "baleen_peer_index_scores");
+    if (scores_bytes != nullptr && scores != nullptr) {
+      scores_.push_back({name(), scores_bytes, scores});
+    }
   }
 }
 

@@ -12,6 +12,8 @@
 //                                                                      // shape, else a failure
 //   int64_t baleen_peer_sparse_attention_workspace(const PeerAttentionCall*);        // bytes
 //   int baleen_peer_sparse_attention(const PeerAttentionCall*, cudaStream_t);        // as above
+//   int64_t baleen_peer_index_scores_workspace(const PeerScoresCall*);               // bytes
+//   int baleen_peer_index_scores(const PeerScoresCall*, cudaStream_t);               // as above
 
 #include <cstdint>
 #include <string>
@@ -57,6 +59,31 @@ struct PeerAttentionCall {
   int32_t plan_only = 0;  // 1: only what a step plans once, into the workspace
 };
 
+/// Index scores of all requests over paged keys (our page layout). Plain C layout.
+struct PeerScoresCall {
+  const void* queries = nullptr;        // e4m3 [requests, queries, 64 heads, 128]
+  const float* head_weights = nullptr;  // [requests, queries, 64]
+  const void* key_pages = nullptr;      // pages of 64 keys, then their scales, page_bytes apart
+  const int32_t* page_table = nullptr;  // [requests, page_table_stride]
+  const int32_t* lengths = nullptr;     // [requests, queries], keys seen
+  float* scores = nullptr;              // [requests, queries, score_stride]
+  void* workspace = nullptr;
+  int64_t workspace_bytes = 0;
+  int64_t num_pages = 0;
+  int64_t page_bytes = 0;
+  int64_t page_table_stride = 0;
+  int64_t score_stride = 0;
+  int32_t num_requests = 0;
+  int32_t queries_per_request = 0;
+  int32_t plan_only = 0;  // 1: only what a step plans once, into the workspace
+};
+
+struct PeerScores {
+  std::string name;
+  int64_t (*workspace)(const PeerScoresCall*) = nullptr;
+  int (*launch)(const PeerScoresCall*, cudaStream_t) = nullptr;
+};
+
 struct PeerAttention {
   std::string name;
   int64_t (*workspace)(const PeerAttentionCall*) = nullptr;
@@ -76,10 +103,12 @@ class PeerLibraries {
   explicit PeerLibraries(const std::string& folder);
   const std::vector<PeerLinear>& linears() const { return linears_; }
   const std::vector<PeerAttention>& attentions() const { return attentions_; }
+  const std::vector<PeerScores>& scores() const { return scores_; }
 
  private:
   std::vector<PeerAttention> attentions_;
   std::vector<PeerLinear> linears_;
+  std::vector<PeerScores> scores_;
 };
 
 }  // namespace baleen::kernels::benching

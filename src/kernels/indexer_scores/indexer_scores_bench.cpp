@@ -1,6 +1,9 @@
 // Index scores over batch, context and queries per request: with plain edges, and with run-ahead,
-// where the keys of earlier steps are fetched before the predecessor's end.
+// where the keys of earlier steps are fetched before the predecessor's end; public kernels beside
+// ours where one token asks.
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -13,9 +16,11 @@ namespace baleen::kernels {
 namespace {
 
 using benching::BenchContext;
+using benching::BenchRow;
 using benching::Ceiling;
 
 constexpr int64_t kMadePages = 4096;  // random pages; larger pools repeat them
+constexpr int64_t kStrideStep = 256;  // of score rows; public kernels ask for it
 
 struct Case {
   int32_t batch;
@@ -30,7 +35,9 @@ class Inputs {
       : pages_per_request_((shape.entries + kIndexPageEntries - 1) / kIndexPageEntries),
         num_pages_(pages_per_request_ * shape.batch * sets),
         pages_(num_pages_ * kIndexPageBytes),
-        scores_(int64_t{shape.batch} * shape.q * pages_per_request_ * kIndexPageEntries) {
+        score_stride_((pages_per_request_ * kIndexPageEntries + kStrideStep - 1) / kStrideStep *
+                      kStrideStep),
+        scores_(int64_t{shape.batch} * shape.q * score_stride_) {
     testing::RandomValues random(3);
     const int64_t made = std::min(num_pages_, kMadePages);
     std::vector<uint8_t> page = random.e4m3_codes(kIndexPageBytes * 16, 16.0F);
@@ -70,7 +77,7 @@ class Inputs {
               .page_table_stride = pages_per_request_,
               .lengths = lengths_.data(),
               .scores = scores_.data(),
-              .score_stride = pages_per_request_ * kIndexPageEntries,
+              .score_stride = score_stride_,
               .num_requests = shape.batch,
               .queries_per_request = shape.q};
   }
@@ -95,12 +102,83 @@ class Inputs {
   int64_t pages_per_request_;
   int64_t num_pages_;
   device::Buffer<uint8_t> pages_;
+  int64_t score_stride_;
   device::Buffer<int32_t> table_;
   device::Buffer<uint8_t> queries_;
   device::Buffer<float> weights_;
   device::Buffer<int32_t> lengths_;
   device::Buffer<float> scores_;
 };
+
+std::vector<float> first_scores(const IndexerScoresParams& params, int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  BALEEN_CUDA_CHECK(cudaDeviceSynchronize());
+  BALEEN_CUDA_CHECK(cudaMemcpy(
+      values.data(), params.scores, values.size() * sizeof(float), cudaMemcpyDeviceToHost));
+  return values;
+}
+
+/// Both within the tensor core's error of each other, as a share of the largest score.
+bool same_scores(const std::vector<float>& ours, const std::vector<float>& theirs) {
+  float largest = 0;
+  float difference = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    largest = std::max(largest, std::abs(ours[i]));
+    difference =
+        std::max(difference, std::isfinite(theirs[i]) ? std::abs(ours[i] - theirs[i]) : INFINITY);
+  }
+  return difference <= 2e-3F * largest;
+}
+
+/// Public kernels with plain edges, in the same run. Their plan of a step is left out; a row whose
+/// scores differ from ours is not measured.
+void measure_peers(
+    BenchContext& bench, const Inputs& inputs, const BenchRow& ours, int64_t entries, int sets) {
+  cudaStream_t stream = bench.stream().get();
+  for (const benching::PeerScores& peer : bench.peers().scores()) {
+    const auto call_of = [&](int set) {
+      const IndexerScoresParams params = inputs.of_set(set);
+      return benching::PeerScoresCall{.queries = params.queries,
+                                      .head_weights = params.head_weights,
+                                      .key_pages = params.key_pages,
+                                      .page_table = params.page_table,
+                                      .lengths = params.lengths,
+                                      .scores = params.scores,
+                                      .num_pages = params.num_pages,
+                                      .page_bytes = kIndexPageBytes,
+                                      .page_table_stride = params.page_table_stride,
+                                      .score_stride = params.score_stride,
+                                      .num_requests = params.num_requests,
+                                      .queries_per_request = params.queries_per_request};
+    };
+    benching::PeerScoresCall call = call_of(0);
+    device::Buffer<uint8_t> workspace(peer.workspace(&call));
+    call.workspace = workspace.data();
+    call.workspace_bytes = workspace.count();
+    launch_indexer_scores(inputs.of_set(0), stream);
+    const std::vector<float> wanted = first_scores(inputs.of_set(0), entries);
+    call.plan_only = 1;
+    int refused = peer.launch(&call, stream);
+    call.plan_only = 0;
+    refused = refused != 0 ? refused : peer.launch(&call, stream);
+    if (refused != 0) {
+      std::printf("%s: no row for %s\n", peer.name.c_str(), ours.row.c_str());
+      continue;
+    }
+    if (!same_scores(wanted, first_scores(inputs.of_set(0), entries))) {
+      std::printf("%s: another result for %s\n", peer.name.c_str(), ours.row.c_str());
+      continue;
+    }
+    BenchRow row = ours;
+    row.implementation = peer.name;
+    bench.measure(row, sets, [&](cudaStream_t on, int set) {
+      benching::PeerScoresCall now = call_of(set);
+      now.workspace = workspace.data();
+      now.workspace_bytes = workspace.count();
+      peer.launch(&now, on);
+    });
+  }
+}
 
 void measure(BenchContext& bench, const Case& shape, const std::vector<IndexerScoresPlan>& plans) {
   const std::string name = "logits/bs:" + std::to_string(shape.batch) +
@@ -115,6 +193,13 @@ void measure(BenchContext& bench, const Case& shape, const std::vector<IndexerSc
   const Inputs inputs(shape, sets);
   const double flop = static_cast<double>(pairs) * 2 * kScoreHeads * kScoreDims;
   const Ceiling ceiling = shape.q > 2 ? Ceiling::kFp8 : Ceiling::kRead;
+  if (shape.q == 1) {
+    measure_peers(bench,
+                  inputs,
+                  {.row = name, .bytes = bytes, .flop = flop, .ceiling = ceiling},
+                  shape.entries,
+                  sets);
+  }
   for (const bool ahead : {false, true}) {
     const auto one = [&](const std::string& row, const IndexerScoresPlan& plan) {
       bench.measure({.row = row, .bytes = bytes, .flop = flop, .ceiling = ceiling},
