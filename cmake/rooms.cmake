@@ -1,7 +1,9 @@
 # baleen_room(NAME [TORCH] [JOINED] SOURCES ... USES rooms ... THIRD_PARTY names ...)
 #   one static library `room_NAME`; rooms a header needs are public, so users inherit them.
 # baleen_test(NAME name [TORCH] [JOINED] SOURCES ... USES rooms ... [THIRD_PARTY names ...] [LABELS ...])
-#   one program `NAME_tests`; ctest runs it once per test suite found in the sources, from the top folder.
+#   one program `NAME_tests`; ctest runs it once per test suite found in the sources, from the top folder. Tests of
+#   Torch rooms run their operators on one thread unless they ask for more: ctest fills the cores with tests, and
+#   OpenMP's threads wait for each other by spinning.
 # Torch rooms share one precompiled header. Sources are compiled joined, eight at a time, which takes a third of
 # the time: headers cost more than our code. Names in anonymous namespaces must therefore differ from file to
 # file of a room. JOINED: the sanitizer presets compile all sources of the target as one.
@@ -160,6 +162,9 @@ function(baleen_test name)
         set_tests_properties(${name}.${suite} PROPERTIES TIMEOUT 600 LABELS "${arg_LABELS}"
                              WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}"
                              FAIL_REGULAR_EXPRESSION "0 tests from 0 test suites ran")
+        if(arg_TORCH)
+          set_tests_properties(${name}.${suite} PROPERTIES ENVIRONMENT OMP_NUM_THREADS=1)
+        endif()
       endif()
     endforeach()
   endforeach()
