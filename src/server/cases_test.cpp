@@ -198,6 +198,48 @@ TEST_F(CasesTest, H11BrokenMarkupNeverFailsTheRequest) {
   }
 }
 
+TEST_F(CasesTest, H12CharactersThatSpanStepsComeWhole) {
+  const json::value fault = read_case("H12_utf8_split_across_tokens");
+  std::vector<int32_t> id_of_byte(256, -1);
+  for (int32_t id = 0; id < api.tokenizer->vocab_size(); ++id) {
+    if (const std::string_view bytes = api.tokenizer->token_bytes(id); bytes.size() == 1) {
+      id_of_byte.at(static_cast<unsigned char>(bytes[0])) = id;
+    }
+  }
+  int num_subcases = 0;
+  for (const json::value& sub : fault.at("subcases").as_array()) {
+    SCOPED_TRACE(json::serialize(sub.at("name")));
+    ++num_subcases;
+    engine::Script script;  // a token of the case is a step of single bytes
+    for (const std::string& hex : strings_of(sub.at("token_bytes_hex"))) {
+      std::vector<int32_t>& step = script.steps.emplace_back();
+      for (size_t i = 0; i < hex.size(); i += 2) {
+        step.push_back(id_of_byte.at(std::stoul(hex.substr(i, 2), nullptr, 16)));
+        ASSERT_GE(step.back(), 0) << hex;
+      }
+    }
+    const std::string flushed(sub.at("expected_flush_at_end").as_string());
+    script.end = flushed.empty() ? engine::ScriptEnd::kStop : engine::ScriptEnd::kLength;
+    api.set(script);
+    std::vector<std::string> expected;
+    for (const std::string& emitted : strings_of(sub.at("expected_emitted_per_step"))) {
+      if (!emitted.empty()) {
+        expected.push_back(emitted);
+      }
+    }
+    if (!flushed.empty()) {
+      expected.back() += flushed;  // the end is known in the last step
+    }
+    json::object request = chat_request(user_says("go"));
+    request["thinking"] = thinking(false);
+    EXPECT_EQ(whole(request).content, std::string(sub.at("joined").as_string()));
+    std::vector<std::string> deltas = streamed(request).deltas;
+    std::erase(deltas, "");
+    EXPECT_EQ(deltas, expected);
+  }
+  EXPECT_EQ(num_subcases, 5);
+}
+
 TEST_F(CasesTest, H13StopStringsActOnTheVisibleAnswer) {
   const json::value fault = read_case("H13_stop_sequence_and_reasoning");
   for (const json::value& sub : fault.at("subcases").as_array()) {
