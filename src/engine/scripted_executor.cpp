@@ -51,6 +51,12 @@ ScriptedExecutor::ScriptedExecutor(Options options) : options_(std::move(options
       options_.end_token_id < 0 || options_.end_token_id >= c.vocab_size) {
     throw ConfigError("a scripted executor needs a lookup, capacity and an end token in range");
   }
+  if (c.cache && c.choices) {
+    throw ConfigError("a scripted executor records no choices of a shared cache");
+  }
+  if (c.cache) {
+    pages_.emplace(*c.cache);
+  }
   options_.capacity.max_accepted = Options::kMostAccepted;
   sequences_.resize(static_cast<size_t>(c.num_slots));
 }
@@ -68,10 +74,16 @@ Ticket ScriptedExecutor::submit(const BatchPlan& plan, const MaskProvider& masks
   if (options_.step_delay.count() > 0) {
     std::this_thread::sleep_for(options_.step_delay);
   }
+  if (pages_) {
+    for (const cache::PageChange& change : plan.pages) {
+      pages_->change(change);
+    }
+    for (const cache::ResumeCopy& copy : plan.copies) {
+      pages_->resume(copy);
+    }
+  }
   for (const SlotReset& reset : plan.resets) {
-    Sequence& sequence = sequences_.at(static_cast<size_t>(reset.slot.value()));
-    sequence = Sequence();
-    sequence.told = static_cast<int32_t>(reset.generated.size());
+    begin(reset);
   }
   result_ = StepResult();
   result_.step = plan.step;
@@ -82,6 +94,26 @@ Ticket ScriptedExecutor::submit(const BatchPlan& plan, const MaskProvider& masks
   in_flight_ = true;
   ticket_ = Ticket(ticket_.value() + 1);
   return ticket_;
+}
+
+void ScriptedExecutor::begin(const SlotReset& reset) {
+  Sequence& sequence = sequences_.at(static_cast<size_t>(reset.slot.value()));
+  sequence = Sequence();
+  sequence.told = static_cast<int32_t>(reset.generated.size());
+  if (pages_) {
+    sequence.prompt = pages_->prefix(reset.slot, reset.first_position);
+  }
+}
+
+void ScriptedExecutor::write_pages(RequestSlot slot,
+                                   size_t position,
+                                   std::span<const int32_t> ids) {
+  if (!pages_) {
+    return;
+  }
+  for (const int32_t id : ids) {
+    pages_->write(slot, static_cast<int32_t>(position++), id);
+  }
 }
 
 StepResult ScriptedExecutor::wait(Ticket ticket) {
@@ -125,6 +157,7 @@ RowResult ScriptedExecutor::run_row(const BatchRow& row,
                  row.first_position.value(),
                  sequence.prompt.size());
     const auto begin = plan.ids.begin() + row.ids_offset;
+    write_pages(row.slot, sequence.prompt.size(), std::span(begin, begin + row.num_tokens));
     sequence.prompt.insert(sequence.prompt.end(), begin, begin + row.num_tokens);
     if (row.input_logprobs_from >= 0) {
       const int32_t end = row.first_position.value() + row.num_tokens;
@@ -160,7 +193,12 @@ RowResult ScriptedExecutor::run_row(const BatchRow& row,
   result.num_drafted = row.num_drafts;
   emit(sequence, sampling, limit, result);
   record(sequence, row, result);
-  sequence.generated.insert(sequence.generated.end(), result.ids.begin(), result.ids.end());
+  // The row ran the token before its own, too, whose page may not have been there when it was
+  // drawn.
+  std::vector<int32_t>& generated = sequence.generated;
+  const size_t first = generated.empty() ? 0 : generated.size() - 1;
+  generated.insert(generated.end(), result.ids.begin(), result.ids.end());
+  write_pages(row.slot, sequence.prompt.size() + first, std::span(generated).subspan(first));
   return result;
 }
 

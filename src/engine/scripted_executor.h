@@ -10,7 +10,8 @@
 // Choices, where capacity.choices says that they are recorded, are those of scripted_choices.h; a
 // row that emits several tokens has the record of a refused draft behind theirs. Log-probs are
 // synthetic: the emitted token has ln 1/2, the alternative k (id + k) has
-// ln 2^-(k+1), every prompt token has ln 1/2.
+// ln 2^-(k+1), every prompt token has ln 1/2. With capacity.cache prompts continue behind prefix
+// hits, of which the tokens are read back from the pages; choices are then not recorded.
 
 #include <chrono>
 #include <cstdint>
@@ -24,6 +25,7 @@
 
 #include "engine/accepted_tokens.h"
 #include "engine/executor.h"
+#include "engine/scripted_pages.h"
 
 namespace baleen::text {
 class Tokenizer;
@@ -109,7 +111,9 @@ class ScriptedExecutor final : public Executor {
     bool loaded = false;
   };
 
+  void begin(const SlotReset& reset);
   RowResult run_row(const BatchRow& row, const BatchPlan& plan, const MaskProvider& masks);
+  void write_pages(RequestSlot slot, size_t position, std::span<const int32_t> ids);
   void record(const Sequence& sequence, const BatchRow& row, RowResult& result) const;
   void emit(Sequence& sequence,
             const SamplingRow& sampling,
@@ -123,7 +127,8 @@ class ScriptedExecutor final : public Executor {
 
   Options options_;
   std::vector<Sequence> sequences_;  // by slot
-  std::vector<uint32_t> mask_;       // of the row being run; empty: none
+  std::optional<ScriptedPages> pages_;
+  std::vector<uint32_t> mask_;  // of the row being run; empty: none
   StepResult result_;
   AcceptedTokens accepted_;
   Ticket ticket_{0};

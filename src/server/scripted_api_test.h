@@ -22,6 +22,7 @@
 #include <boost/json/serialize.hpp>
 #include <gtest/gtest.h>
 
+#include "cache/cache_test_options.h"
 #include "engine/engine.h"
 #include "engine/scripted_executor.h"
 #include "http/client.h"
@@ -56,6 +57,7 @@ struct ScriptedApiOptions {
   std::shared_ptr<const cache::TokenRoutes> token_routes = nullptr;
   std::function<Status(const std::string& folder)> on_update = {};
   int32_t max_drafts = 0;
+  bool cache = false;  // prompts continue behind what others left in shared pages of real size
 };
 
 /// One streamed answer as a client sees it.
@@ -79,6 +81,11 @@ class ScriptedApi {
                          .vocab_size = tokenizer->vocab_size(),
                          .max_drafts = options.max_drafts,
                          .choices = options.choices};
+    if (options.cache) {
+      executor.capacity.cache = cache::full_size(512, 256).cache;
+      executor.capacity.cache->request_slots = options.num_slots;
+      executor.capacity.cache->verified_tokens = options.max_drafts + 1;
+    }
     executor.token_routes = options.token_routes;
     executor.on_update = options.on_update;
     executor.end_token_id = tokenizer->eos_id();

@@ -1,7 +1,7 @@
 // Sessions of agents, thirty turns long, in every dialect: reasoning, parallel calls, results out
 // of order, odd parts, reasoning that clients lose. No turn is refused, and a turn whose history
 // comes back as it was sent is the prompt and the answer before it, token by token, and what is
-// new.
+// new: the cache gives all of it that has run, to the last multiple of four tokens.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -50,6 +50,8 @@ struct SessionClient {
   virtual ~SessionClient() = default;
   virtual const char* path() const = 0;
   virtual json::object request() const = 0;
+  /// Prompt tokens that did not run again.
+  virtual int64_t cached_tokens(const json::value& answer) const = 0;
   /// Takes the answer into the history; gives the ids of its calls.
   virtual std::vector<std::string> take(const json::value& answer) = 0;
   virtual void add_results(const std::vector<std::string>& call_ids, int turn) = 0;
@@ -67,6 +69,9 @@ struct ChatSession final : SessionClient {
   // first.
   json::array messages{json::object{{"role", "system"}, {"content", "You are an agent."}}};
   const char* path() const override { return kChatPath; }
+  int64_t cached_tokens(const json::value& answer) const override {
+    return answer.at_pointer("/usage/prompt_tokens_details/cached_tokens").as_int64();
+  }
   json::object request() const override {
     return {{"model", "m"},
             {"messages", messages},
@@ -116,6 +121,9 @@ struct ChatSession final : SessionClient {
 struct MessagesSession final : SessionClient {
   json::array messages;
   const char* path() const override { return "/v1/messages"; }
+  int64_t cached_tokens(const json::value& answer) const override {
+    return answer.at_pointer("/usage/cache_read_input_tokens").as_int64();
+  }
   json::object request() const override {
     return {{"model", "m"},
             {"max_tokens", 2000},
@@ -167,6 +175,9 @@ struct ResponsesSession final : SessionClient {
   json::array input;
   std::string previous;
   const char* path() const override { return "/v1/responses"; }
+  int64_t cached_tokens(const json::value& answer) const override {
+    return answer.at_pointer("/usage/input_tokens_details/cached_tokens").as_int64();
+  }
   json::object request() const override {
     json::object out{{"model", "m"},
                      {"instructions", "You are an agent."},
@@ -223,13 +234,20 @@ struct ResponsesSession final : SessionClient {
   size_t last_size_ = 0;
 };
 
-void run_session(SessionClient& client, bool loses_reasoning) {
+constexpr int64_t kPromptStep = 128;  // resume points inside prompts lie on its multiples,
+constexpr int64_t kTurnStep = 4;      // those at the ends of turns on multiples of this
+
+void run_session(SessionClient& client, bool loses_reasoning, int32_t max_drafts = 0) {
   ScriptedApiOptions options;
+  options.cache = true;
+  options.max_drafts = max_drafts;
   options.max_context = 1 << 16;
   options.server.max_stored_responses = 4;
   ScriptedApi api(options);
   client.say(0);
   std::vector<int32_t> expected;  // the prompt of this turn begins with it
+  int64_t least_cached = 0;
+  bool is_exact = true;  // neither more nor less is cached
   for (int turn = 0; turn < kTurns; ++turn) {
     SCOPED_TRACE(turn);
     const std::string text = model_turn(turn);
@@ -244,16 +262,24 @@ void run_session(SessionClient& client, bool loses_reasoning) {
         << "\nis: ..."
         << api.tokenizer->decode(
                std::vector<int32_t>(prompt.begin() + (differs - expected.begin()), prompt.end()));
+    const int64_t cached = client.cached_tokens(answer);
+    EXPECT_GE(cached, least_cached);
+    EXPECT_TRUE(!is_exact || cached == least_cached) << cached << " of " << least_cached;
     const std::vector<std::string> calls = client.take(answer);
     EXPECT_EQ(calls.size(), turn % 5 == 4 ? 0U : static_cast<size_t>(turn % 3) + 1);
     expected = prompt;
     if (loses_reasoning && turn % 7 == 3) {
       client.lose_reasoning();  // then only the prompt itself comes again
       expected.pop_back();      // <think> is followed at once by its end, or is not there
+      least_cached = static_cast<int64_t>(prompt.size() - 1) / kPromptStep * kPromptStep;
+      is_exact = false;  // what earlier turns left may reach further
     } else {
       const std::vector<int32_t> said = api.tokenizer->encode(text);
       expected.insert(expected.end(), said.begin(), said.end());
       expected.push_back(api.tokenizer->eos_id());
+      const auto num_run = static_cast<int64_t>(expected.size()) - 1;  // the end has not
+      least_cached = num_run / kTurnStep * kTurnStep;
+      is_exact = true;
     }
     if (calls.empty()) {
       client.say(turn);
@@ -282,6 +308,11 @@ TEST(SessionTest, ResponsesTurnsExtendWhatWasSent) {
     ResponsesSession client(false);
     run_session(client, loses);
   }
+}
+
+TEST(SessionTest, DraftedTurnsExtendWhatWasSent) {
+  ChatSession client;
+  run_session(client, /*loses_reasoning=*/true, /*max_drafts=*/3);
 }
 
 TEST(SessionTest, ResponsesById) {
