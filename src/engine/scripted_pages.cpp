@@ -23,8 +23,7 @@ void ScriptedPages::resume(const cache::ResumeCopy& copy) {
   for (const cache::ResumeCopy::Block& block : copy.blocks) {
     const int32_t count = std::min(copy.position - block.block * page_tokens_, page_tokens_);
     const auto begin = ids_.begin() + std::ptrdiff_t{block.source.value()} * page_tokens_;
-    std::copy_n(
-        begin, count, ids_.begin() + std::ptrdiff_t{block.target.value()} * page_tokens_);
+    std::copy_n(begin, count, ids_.begin() + std::ptrdiff_t{block.target.value()} * page_tokens_);
   }
 }
 
