@@ -19,7 +19,7 @@
 namespace baleen::rewards {
 
 struct ExternalConfig {
-  std::vector<std::string> command;            // program and arguments
+  std::vector<std::string> command = {};       // program and arguments
   int64_t memory_bytes = int64_t{2} << 30;     // address space of one process; 0: no bound
   int64_t max_line_bytes = int64_t{16} << 20;  // of an answer
 };

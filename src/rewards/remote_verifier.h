@@ -13,7 +13,7 @@
 namespace baleen::rewards {
 
 struct RemoteConfig {
-  std::string url;  // http://host:port/path
+  std::string url = {};  // http://host:port/path
   int32_t max_retries = 4;
   std::chrono::milliseconds first_pause{100};  // doubles each time, up to 5 s
 };

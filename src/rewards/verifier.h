@@ -24,17 +24,17 @@ namespace baleen::rewards {
 /// A finished sample as verifiers see it.
 struct RewardInput {
   int64_t sample = 0;  // its id
-  std::string prompt;
-  std::string response;  // text of the response tokens
-  std::string label;
-  std::string metadata;         // JSON text of the prompt record's metadata; may be empty
-  std::vector<int32_t> tokens;  // of the response
+  std::string prompt = {};
+  std::string response = {};  // text of the response tokens
+  std::string label = {};
+  std::string metadata = {};         // JSON text of the prompt record's metadata; may be empty
+  std::vector<int32_t> tokens = {};  // of the response
 };
 
 struct Score {
   double score = 0.0;
-  std::optional<bool> acc;  // right or wrong, for filters; absent: score is all there is
-  std::string detail;       // JSON text for records; may be empty
+  std::optional<bool> acc = {};  // right or wrong, for filters; absent: score is all there is
+  std::string detail = {};       // JSON text for records; may be empty
 };
 
 struct CallLimits {
