@@ -1,9 +1,13 @@
 // Equality of expressions by their values at fixed points.
 
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <numbers>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "rewards/double_double.h"
 #include "rewards/math_expression.h"
