@@ -1,7 +1,11 @@
 #include "policy/rollout_metrics.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <numeric>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -41,13 +45,15 @@ double middle_of(std::vector<double> sorted) {
   return sorted.size() % 2 == 1 ? sorted[half] : 0.5 * (sorted[half - 1] + sorted[half]);
 }
 
-void write_lengths(const std::vector<double>& lengths, Metrics& metrics) {
+void write_lengths(const std::string& prefix,
+                   const std::vector<double>& lengths,
+                   Metrics& metrics) {
   const auto [shortest, longest] = std::minmax_element(lengths.begin(), lengths.end());
   const double sum = std::accumulate(lengths.begin(), lengths.end(), 0.0);
-  metrics.emplace_back("rollout/response_len/mean", sum / static_cast<double>(lengths.size()));
-  metrics.emplace_back("rollout/response_len/median", middle_of(lengths));
-  metrics.emplace_back("rollout/response_len/min", *shortest);
-  metrics.emplace_back("rollout/response_len/max", *longest);
+  metrics.emplace_back(prefix + "response_len/mean", sum / static_cast<double>(lengths.size()));
+  metrics.emplace_back(prefix + "response_len/median", middle_of(lengths));
+  metrics.emplace_back(prefix + "response_len/min", *shortest);
+  metrics.emplace_back(prefix + "response_len/max", *longest);
 }
 
 }  // namespace
@@ -99,7 +105,7 @@ Metrics rollout_metrics(std::span<const RolloutFacts> samples) {
   advantages.write(metrics, "advantages");
   returns.write(metrics, "returns");
   entropy.write(metrics, "entropy");
-  write_lengths(lengths, metrics);
+  write_lengths("rollout/", lengths, metrics);
   total_length.write(metrics, "total_lengths");
   truncated.write(metrics, "truncated_ratio");
   repeating.write(metrics, "repetition_frac");
@@ -107,6 +113,62 @@ Metrics rollout_metrics(std::span<const RolloutFacts> samples) {
   metrics.emplace_back("rollout/weight_version/max", static_cast<double>(newest));
   version.write(metrics, "weight_version/mean");
   mixed.write(metrics, "mixed_version_ratio");
+  return metrics;
+}
+
+Metrics eval_metrics(const std::string& set, std::span<const EvalAnswer> answers) {
+  Metrics metrics;
+  if (answers.empty()) {
+    return metrics;
+  }
+  std::vector<EvalAnswer> ordered(answers.begin(), answers.end());
+  std::sort(ordered.begin(), ordered.end(), [](const EvalAnswer& a, const EvalAnswer& b) {
+    return std::pair(a.prompt, a.sample) < std::pair(b.prompt, b.sample);
+  });
+  struct PromptSum {
+    int64_t answers = 0;
+    int64_t right = 0;
+    double score = 0.0;
+  };
+  std::map<int64_t, PromptSum> prompts;
+  RunningMean truncated;
+  std::vector<double> lengths;
+  double score = 0.0;
+  for (const EvalAnswer& answer : ordered) {
+    PromptSum& prompt = prompts[answer.prompt];
+    ++prompt.answers;
+    prompt.right += answer.right ? 1 : 0;
+    prompt.score += answer.score;
+    score += answer.score;
+    truncated.add(answer.truncated ? 1.0 : 0.0);
+    lengths.push_back(static_cast<double>(answer.response_len));
+  }
+  const std::string prefix = "eval/" + set;
+  metrics.emplace_back(prefix, score / static_cast<double>(ordered.size()));
+  const auto count = static_cast<double>(prompts.size());
+  int64_t fewest = prompts.begin()->second.answers;
+  double mean = 0.0;
+  for (const auto& [id, prompt] : prompts) {
+    fewest = std::min(fewest, prompt.answers);
+    mean += prompt.score / static_cast<double>(prompt.answers) / count;
+  }
+  if (prompts.size() > 1) {
+    double squares = 0.0;
+    for (const auto& [id, prompt] : prompts) {
+      const double gap = prompt.score / static_cast<double>(prompt.answers) - mean;
+      squares += gap * gap;
+    }
+    metrics.emplace_back(prefix + "-stderr", std::sqrt(squares / (count - 1.0) / count));
+  }
+  for (int64_t k = 1; k <= fewest; k *= 2) {
+    double sum = 0.0;
+    for (const auto& [id, prompt] : prompts) {
+      sum += pass_at_k(prompt.answers, prompt.right, k);
+    }
+    metrics.emplace_back(prefix + "-pass@" + std::to_string(k), sum / count);
+  }
+  metrics.emplace_back(prefix + "-truncated_ratio", truncated.sum / truncated.count);
+  write_lengths(prefix + "-", lengths, metrics);
   return metrics;
 }
 

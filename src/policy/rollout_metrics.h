@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "policy/numbers.h"
 #include "policy/reward_shaping.h"
@@ -37,5 +38,20 @@ struct RolloutFacts {
 /// total_lengths, truncated_ratio, repetition_frac, weight_version/{min,max,mean},
 /// mixed_version_ratio, all below rollout/. Summed in ascending sample.
 Metrics rollout_metrics(std::span<const RolloutFacts> samples);
+
+/// One answer to a prompt of an evaluation set.
+struct EvalAnswer {
+  int64_t prompt = 0;
+  int64_t sample = 0;
+  double score = 0.0;
+  bool right = false;
+  bool truncated = false;
+  int64_t response_len = 0;  // tokens
+};
+
+/// eval/<set> (mean score), eval/<set>-stderr (of that mean, over prompts; absent for one prompt),
+/// eval/<set>-pass@k for k = 1, 2, 4 ... up to the fewest answers of a prompt (mean over prompts),
+/// eval/<set>-truncated_ratio, eval/<set>-response_len/{mean,median,min,max}.
+Metrics eval_metrics(const std::string& set, std::span<const EvalAnswer> answers);
 
 }  // namespace baleen::policy

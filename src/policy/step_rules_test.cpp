@@ -1,6 +1,7 @@
 // What stands around the losses: value loss, batch arithmetic, shaping, filter, pass@k, alarms,
 // rollout numbers.
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -318,6 +319,26 @@ TEST(RolloutMetricsTest, GivesTheNamedNumbers) {
   EXPECT_EQ(metric(metrics, "rollout/mixed_version_ratio"), 0.5);
   EXPECT_THAT(metrics, Not(Contains(Field(&Metrics::value_type::first, "rollout/entropy"))));
   EXPECT_THAT(rollout_metrics({}), IsEmpty());
+}
+
+TEST(RolloutMetricsTest, EvaluationIsAveragedOverPrompts) {
+  std::vector<EvalAnswer> answers;
+  for (int64_t prompt = 0; prompt < 2; ++prompt) {
+    for (int64_t i = 0; i < 4; ++i) {
+      const bool right = prompt == 0 ? i == 0 : i < 3;
+      answers.push_back({prompt, 4 * prompt + i, right ? 1.0 : 0.0, right, i == 3, 10 * i});
+    }
+  }
+  std::reverse(answers.begin(), answers.end());
+  const Metrics metrics = eval_metrics("set", answers);
+  EXPECT_EQ(metric(metrics, "eval/set"), 0.5);
+  EXPECT_EQ(metric(metrics, "eval/set-pass@1"), 0.5);
+  EXPECT_NEAR(metric(metrics, "eval/set-pass@2"), (0.5 + 1.0) / 2.0, 1e-12);
+  EXPECT_EQ(metric(metrics, "eval/set-pass@4"), 1.0);
+  EXPECT_EQ(metric(metrics, "eval/set-truncated_ratio"), 0.25);
+  EXPECT_EQ(metric(metrics, "eval/set-response_len/median"), 15.0);
+  EXPECT_NEAR(metric(metrics, "eval/set-stderr"), 0.25, 1e-12);
+  EXPECT_THAT(eval_metrics("none", {}), IsEmpty());
 }
 
 }  // namespace
