@@ -150,7 +150,9 @@ MathMatch compare_answers(std::string_view answer, std::string_view label, const
   AnswerComparison comparison(rules);
   const std::string answer_form = math_form(answer, comparison.budget());
   const std::string label_form = math_form(label, comparison.budget());
-  return comparison.compare(answer_form, label_form, 0);
+  MathMatch match = comparison.compare(answer_form, label_form, 0);
+  match.steps = comparison.budget().used();
+  return match;
 }
 
 }  // namespace baleen::rewards

@@ -4,6 +4,7 @@
 //
 //   compare_answers("(1, \\frac12)", "(1,1/2)", {}).equal   // true
 
+#include <cstdint>
 #include <string_view>
 
 namespace baleen::rewards {
@@ -16,6 +17,7 @@ struct MathRules {
 struct MathMatch {
   bool equal = false;
   const char* how = "";  // spelling, list, number, value, refused
+  int64_t steps = 0;     // elementary operations that it took, of a budget of 10^6
 };
 
 MathMatch compare_answers(std::string_view answer, std::string_view label, const MathRules& rules);
