@@ -1,11 +1,14 @@
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "kernels/sampling/sampling.h"
 #include "ops/gradcheck.h"
+#include "ops/linear.h"
 #include "train/loss_scale.h"
 #include "train/row_logprobs.h"
 
@@ -84,6 +87,40 @@ TEST(RowLogprobsTest, GradientsMatchDifferences) {
         },
         {waves({5, 4}, 0.1), waves({7, 4}, 0.9)});
     EXPECT_LT(report.worst, 1e-8) << report.where;
+  }
+}
+
+TEST(RowLogprobsTest, GivesTheBitsThatTheSamplerReportsAtAnyTemperature) {
+  const at::Tensor hidden = at::randn({40, 16}, at::kFloat) * 2.0;
+  const at::Tensor head = at::randn({24, 16}, at::kFloat);
+  ops::Numerics numerics;
+  numerics.summation = ops::Summation::kInvariant;
+  const at::Tensor logits = ops::linear_unrounded(hidden, head, numerics).contiguous();
+  kernels::SamplingWorkspace workspace;
+  for (const double temperature : {1.0, 0.8, 0.7, 1.3}) {
+    std::vector<float> reported;
+    at::Tensor targets = at::empty({40}, at::kLong);
+    for (int64_t row = 0; row < 40; ++row) {
+      kernels::SamplingParams params;
+      params.temperature = static_cast<float>(temperature);
+      params.seed = 5;
+      params.position = row;
+      params.want_logprob = true;
+      const kernels::SampledToken token = kernels::sample_token(
+          std::span<const float>(logits.const_data_ptr<float>() + row * 24, 24),
+          params,
+          {},
+          workspace,
+          nullptr);
+      targets[row] = token.id;
+      reported.push_back(token.logprob);
+    }
+    const at::Tensor found =
+        row_logprobs(hidden, head, targets, {.numerics = numerics, .temperature = temperature})
+            .logprobs;
+    for (int64_t row = 0; row < 40; ++row) {
+      EXPECT_EQ(found[row].item<float>(), reported[static_cast<std::size_t>(row)]) << temperature;
+    }
   }
 }
 

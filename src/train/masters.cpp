@@ -83,20 +83,45 @@ Masters::Masters(ModelParameters params, const FreezeRules& rules, WeightRoundin
     trained_.push_back(std::move(tensor));
   });
 
-  leaves_ = values_;
+  leaves_ = leaves_over(flat_gradients_);
+  refresh_served();
+}
+
+ModelParameters Masters::leaves_over(const at::Tensor& flat_gradients) const {
+  ModelParameters leaves = values_;
   const at::Tensor& shown = rounding_ == WeightRounding::kServed ? flat_served_ : flat_values_;
   std::size_t next = 0;
-  model::for_each_parameter(leaves_, [&](const ParameterInfo& info, at::Tensor& value) {
+  model::for_each_parameter(leaves, [&](const ParameterInfo& info, at::Tensor& value) {
     if (next == trained_.size() || trained_[next].info.name != info.name) {
       return;
     }
     const TrainedTensor& tensor = trained_[next++];
     value = view_of(shown, tensor.flat_begin, tensor.value).detach();
     value.set_requires_grad(true);
-    value.mutable_grad() = tensor.gradient;
+    value.mutable_grad() = view_of(flat_gradients, tensor.flat_begin, tensor.value);
   });
   BALEEN_CHECK(next == trained_.size(), "{} of {} tensors found", next, trained_.size());
-  refresh_served();
+  return leaves;
+}
+
+Masters::Shard Masters::new_shard() const {
+  const at::NoGradGuard no_grad;
+  Shard shard;
+  shard.flat_gradients = at::zeros_like(flat_gradients_);
+  shard.leaves = leaves_over(shard.flat_gradients);
+  // Frozen tensors as they are served.
+  std::vector<at::Tensor> served;
+  ModelParameters shown = leaves_;
+  model::for_each_parameter(
+      shown, [&](const ParameterInfo&, at::Tensor& value) { served.push_back(value); });
+  std::size_t next = 0;
+  model::for_each_parameter(shard.leaves, [&](const ParameterInfo&, at::Tensor& value) {
+    const at::Tensor& as_served = served[next++];
+    if (value.defined() && !value.requires_grad()) {
+      value = as_served;
+    }
+  });
+  return shard;
 }
 
 void Masters::zero_gradients() {

@@ -57,6 +57,13 @@ class Masters {
   const at::Tensor& flat_values() const { return flat_values_; }
   const at::Tensor& flat_gradients() const { return flat_gradients_; }
 
+  /// Further leaves over the same values, whose gradients go to a buffer of their own.
+  struct Shard {
+    model::ModelParameters leaves;
+    at::Tensor flat_gradients;
+  };
+  Shard new_shard() const;
+
   void zero_gradients();
   /// Makes the served values again after the masters were written. No effect with kNone.
   void refresh_served();
@@ -64,6 +71,9 @@ class Masters {
   int64_t bytes() const;
 
  private:
+  /// Leaves with gradients in `flat_gradients`.
+  model::ModelParameters leaves_over(const at::Tensor& flat_gradients) const;
+
   WeightRounding rounding_;
   at::Tensor flat_values_;
   at::Tensor flat_gradients_;

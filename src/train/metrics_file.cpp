@@ -22,7 +22,7 @@ namespace {
       "{}: cannot {}: {}", path.string(), what, std::generic_category().message(error)));
 }
 
-double number_or(const boost::json::object& object, const char* key, double fallback) {
+double number_or(const boost::json::object& object, const std::string& key, double fallback) {
   const boost::json::value* value = object.if_contains(key);
   return value != nullptr && value->is_number() ? value->to_number<double>() : fallback;
 }
@@ -40,7 +40,8 @@ std::string metrics_json(const Metrics& metrics) {
   return text + "}";
 }
 
-MetricsFile::MetricsFile(std::filesystem::path path, int64_t next_step) : path_(std::move(path)) {
+MetricsFile::MetricsFile(std::filesystem::path path, int64_t next_step, const std::string& curve)
+    : path_(std::move(path)) {
   std::string kept;
   bool cut = false;
   {
@@ -56,7 +57,7 @@ MetricsFile::MetricsFile(std::filesystem::path path, int64_t next_step) : path_(
         continue;
       }
       kept += line + "\n";
-      kept_.push_back({static_cast<int64_t>(step), number_or(*object, "train/loss", std::nan(""))});
+      kept_.push_back({static_cast<int64_t>(step), number_or(*object, curve, std::nan(""))});
     }
   }
   if (cut) {

@@ -22,7 +22,10 @@ class MetricsFile {
  public:
   /// Keeps the lines whose "train/step" is below `next_step` (all of an uncut run). Throws
   /// SystemError.
-  MetricsFile(std::filesystem::path path, int64_t next_step);
+  /// `curve` is the value that kept() tells of.
+  MetricsFile(std::filesystem::path path,
+              int64_t next_step,
+              const std::string& curve = "train/loss");
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
   ~MetricsFile();
@@ -33,7 +36,7 @@ class MetricsFile {
   /// The lines that were kept, for the curve.
   struct Point {
     int64_t step = 0;
-    double loss = 0.0;
+    double value = 0.0;
   };
   const std::vector<Point>& kept() const { return kept_; }
 

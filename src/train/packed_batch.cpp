@@ -193,4 +193,23 @@ std::vector<std::vector<Sample>> micro_batches(std::vector<Sample> samples, int6
   }
 }
 
+std::vector<std::vector<Sample>> cut_for_shards(std::vector<Sample> samples,
+                                                int64_t max_tokens,
+                                                int64_t shards) {
+  int64_t total = 0;
+  int64_t longest = 1;
+  for (const Sample& sample : samples) {
+    total += sample.fed_tokens();
+    longest = std::max(longest, sample.fed_tokens());
+  }
+  if (max_tokens == 0 && shards == 1) {
+    std::vector<std::vector<Sample>> whole;
+    whole.push_back(std::move(samples));
+    return whole;
+  }
+  // One sample more than an even share fits, so that even shares never need a further batch.
+  const int64_t share = (total + shards - 1) / shards + (shards > 1 ? longest : 0);
+  return micro_batches(std::move(samples), max_tokens == 0 ? share : std::min(share, max_tokens));
+}
+
 }  // namespace baleen::train

@@ -82,4 +82,10 @@ PackedBatch pack(std::span<const Sample> samples,
 /// result depends on the lengths and the order alone.
 std::vector<std::vector<Sample>> micro_batches(std::vector<Sample> samples, int64_t max_tokens);
 
+/// The same, but at least `shards` of about equal size where there are as many samples.
+/// `max_tokens` 0: no limit.
+std::vector<std::vector<Sample>> cut_for_shards(std::vector<Sample> samples,
+                                                int64_t max_tokens,
+                                                int64_t shards);
+
 }  // namespace baleen::train

@@ -33,13 +33,29 @@ void walk_chunks(int64_t rows, int64_t chunk_rows, Visit&& visit) {
   }
 }
 
+at::Tensor unscaled_logits(const HeadRows& rows,
+                           int64_t begin,
+                           int64_t count,
+                           const LogprobOptions& options) {
+  return ops::linear_unrounded(rows.hidden.narrow(0, begin, count), rows.head, options.numerics);
+}
+
 at::Tensor chunk_logits(const HeadRows& rows,
                         int64_t begin,
                         int64_t count,
                         const LogprobOptions& options) {
-  const at::Tensor logits =
-      ops::linear_unrounded(rows.hidden.narrow(0, begin, count), rows.head, options.numerics);
+  const at::Tensor logits = unscaled_logits(rows, begin, count, options);
   return options.temperature == 1.0 ? logits : logits / options.temperature;
+}
+
+/// As the sampler divides: in double, by the temperature of float32.
+at::Tensor sampled_logprobs(const at::Tensor& logits,
+                            const at::Tensor& targets,
+                            double temperature) {
+  return ops::token_logprobs(
+      logits.to(at::kDouble).div(static_cast<double>(static_cast<float>(temperature))),
+      targets,
+      ops::Summation::kInvariant);
 }
 
 /// Logarithms and entropies, no graph.
@@ -50,10 +66,14 @@ std::pair<at::Tensor, at::Tensor> head_forward(const HeadRows& rows,
   at::Tensor logprobs = at::empty({count}, rows.hidden.options());
   at::Tensor entropy = options.entropy ? at::empty_like(logprobs) : at::Tensor();
   walk_chunks(count, options.chunk_rows, [&](int64_t begin, int64_t size) {
-    const at::Tensor logits = chunk_logits(rows, begin, size, options);
+    const at::Tensor unscaled = unscaled_logits(rows, begin, size, options);
+    const at::Tensor targets = rows.targets.narrow(0, begin, size);
+    const at::Tensor logits =
+        options.temperature == 1.0 ? unscaled : unscaled / options.temperature;
     logprobs.narrow(0, begin, size)
-        .copy_(ops::token_logprobs(
-            logits, rows.targets.narrow(0, begin, size), options.numerics.summation));
+        .copy_(options.temperature != 1.0 && options.numerics.invariant()
+                   ? sampled_logprobs(unscaled, targets, options.temperature)
+                   : ops::token_logprobs(logits, targets, options.numerics.summation));
     if (options.entropy) {
       const at::Tensor logs = at::log_softmax(logits, -1);
       entropy.narrow(0, begin, size).copy_((logs.exp() * logs).sum(-1).neg());

@@ -17,7 +17,8 @@ namespace baleen::train {
 struct LogprobOptions {
   ops::Numerics numerics;
   int64_t chunk_rows = 1024;  // -1: all at once
-  double temperature = 1.0;   // > 0; logits are divided by it
+  double temperature = 1.0;   // > 0; logits are divided by it, with invariant summation to the bits
+                              // that the sampler reports at that temperature
   bool entropy = false;       // of the distribution of each row
 };
 

@@ -13,8 +13,8 @@
 #include "text/chat_profile.h"
 #include "train/data_order.h"
 #include "train/nano_model.h"
+#include "train/nano_tasks.h"
 #include "train/sft_data.h"
-#include "train/sort_task.h"
 #include "weights/config_json.h"
 
 namespace baleen::train {
@@ -85,10 +85,10 @@ void open_task(const SftConfig& config, RunSources& sources) {
   const auto seed = static_cast<uint64_t>(config.seed);
   sources.params =
       fresh_nano(nano_config({.with_mtp = config.mtp_loss_scaling > 0.0}), seed, at::kFloat);
-  sources.sample = [task = std::make_shared<SortTask>(), seed](int64_t draw) {
+  sources.sample = [task = NanoTask::by_name(config.task), seed](int64_t draw) {
     return task->training_sample(seed, draw);
   };
-  sources.notes.push_back(fmt::format("task sort: nano model, seed {}", seed));
+  sources.notes.push_back(fmt::format("task {}: nano model, seed {}", config.task, seed));
 }
 
 void open_files(const SftConfig& config, RunSources& sources) {
@@ -192,6 +192,7 @@ TrainerConfig trainer_config(const SftConfig& config, const ops::Numerics& numer
   out.bias_rate = config.expert_bias_rate;
   out.micro_batch_tokens = config.micro_batch_tokens;
   out.pad_multiple = config.pad_multiple;
+  out.shards = config.shards;
   return out;
 }
 

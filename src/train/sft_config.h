@@ -6,9 +6,11 @@
 //   read_sft_config("train.json", config);       // then flags on top
 //   validate(config);
 
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "train/run_settings.h"
@@ -19,7 +21,7 @@ struct SftConfig {
   // What is trained, on what
   std::string model;              // checkpoint folder with tokenizer; empty with a task
   bool fresh = false;             // random weights for the folder's config.json
-  std::string task;               // "sort": the nano model on problems that it makes itself
+  std::string task;               // the nano model on problems that it makes itself: nano_tasks.h
   std::vector<std::string> data;  // JSON-lines files
   std::string output;             // folder for checkpoints, metrics.jsonl, loss.svg
   std::string export_to;          // folder for the trained model in the published format
@@ -61,6 +63,7 @@ struct SftConfig {
   bool invariant = false;
   std::string recompute = "none";
   int64_t threads = 1;
+  int64_t shards = 1;
 
   // Frozen parts
   bool freeze_gate = false;
@@ -83,10 +86,12 @@ struct SftConfig {
 
 /// visit(name, field, help) for every option, in the order of the help.
 template <class Config, class Visit>
+  requires std::same_as<std::remove_const_t<Config>, SftConfig>
 void for_each_option(Config& c, Visit&& visit) {
   visit("model", c.model, "checkpoint folder to start from, with its tokenizer");
   visit("fresh", c.fresh, "random weights for the config.json of --model");
-  visit("task", c.task, "sort: train the built-in nano model on sorting digits; needs no files");
+  visit(
+      "task", c.task, "sort, parity, add or recall: train the built-in nano model; needs no files");
   visit("data", c.data, "JSON-lines files: {\"messages\": ...} or {\"prompt\", \"completion\"}");
   visit("output", c.output, "folder for checkpoints, metrics.jsonl and loss.svg; continues there");
   visit("export_to", c.export_to, "folder for the trained model in the published format");
@@ -123,6 +128,7 @@ void for_each_option(Config& c, Visit&& visit) {
   visit("invariant", c.invariant, "sums in one order per token, as an invariant engine has them");
   visit("recompute", c.recompute, "none or block: run blocks again in backward to save memory");
   visit("threads", c.threads, "of one operator");
+  visit("shards", c.shards, "threads that share out a step; their number decides the last bits");
   visit("freeze_gate", c.freeze_gate, "router matrices");
   visit("freeze_indexer", c.freeze_indexer, "must be off with index_loss_scaling, else on");
   visit("freeze_mhc", c.freeze_mhc, "none, comb or all of the hyper-connections' mixing");
@@ -137,8 +143,7 @@ void for_each_option(Config& c, Visit&& visit) {
   visit("keep_checkpoints", c.keep_checkpoints, "newest ones that are kept");
 }
 
-/// The defaults of a task: "sort" is the nano job, 160 steps of 64 problems. Any other name has the
-/// general ones.
+/// The defaults of a task: 160 steps of 64 problems. Without one, the general defaults.
 SftConfig default_config(const std::string& task);
 
 /// Sets the fields that the file names. Throws SystemError, or ConfigError naming file and key: an

@@ -111,7 +111,7 @@ class SftRun {
     weights::write_text_file(output_ / "train.json", sft_config_json(config_));
     MetricsFile metrics(output_ / "metrics.jsonl", trainer_.next_step());
     for (const MetricsFile::Point& point : metrics.kept()) {
-      curve_.push_back({point.step, point.loss});
+      curve_.push_back({point.step, point.value});
     }
     bool saved = summary.first_step > 0;
     const Clock::time_point begin = Clock::now();

@@ -114,7 +114,7 @@ TEST(MetricsFileTest, CutsWhatAResumedRunMakesAgain) {
   {
     MetricsFile file(path, 3);
     ASSERT_EQ(file.kept().size(), 3U);
-    EXPECT_EQ(file.kept()[2].loss, 1.0);
+    EXPECT_EQ(file.kept()[2].value, 1.0);
     file.write({{"train/step", 3}});
   }
   EXPECT_EQ(file_text(path),

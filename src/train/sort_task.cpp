@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "numerics/philox.h"
+#include "train/counted_numbers.h"
 
 namespace baleen::train {
 namespace {
@@ -17,31 +17,7 @@ constexpr int32_t kFirstSign = 3;
 constexpr uint32_t kProblemStream = 201;
 constexpr uint32_t kTeacherStream = 202;
 
-/// Numbers of one problem: a pure function of seed, stream and number.
-class Numbers {
- public:
-  Numbers(uint64_t seed, uint32_t stream, int64_t number)
-      : seed_(seed), stream_(stream), number_(static_cast<uint64_t>(number)) {}
-
-  int below(int count) {
-    if (index_ % 4 == 0) {
-      block_ = numerics::philox4x32_10(
-          {{static_cast<uint32_t>(number_), static_cast<uint32_t>(number_ >> 32), index_ / 4, 0}},
-          {{static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32) ^ stream_}});
-    }
-    const uint64_t word = block_.words[index_++ % 4];
-    return static_cast<int>((word * static_cast<uint64_t>(count)) >> 32);
-  }
-
- private:
-  uint64_t seed_;
-  uint32_t stream_;
-  uint64_t number_;
-  uint32_t index_ = 0;
-  numerics::PhiloxBlock block_{};
-};
-
-SortProblem draw_problem(Numbers& numbers) {
+SortProblem draw_problem(CountedNumbers& numbers) {
   SortProblem problem;
   for (int& digit : problem.digits) {
     digit = numbers.below(10);
@@ -115,7 +91,7 @@ SortTask::SortTask() {
 }
 
 SortProblem SortTask::training_problem(uint64_t seed, int64_t number) const {
-  Numbers numbers(seed, kProblemStream, number);
+  CountedNumbers numbers(seed, kProblemStream, number);
   SortProblem problem;
   do {
     problem = draw_problem(numbers);
@@ -124,13 +100,13 @@ SortProblem SortTask::training_problem(uint64_t seed, int64_t number) const {
 }
 
 SortProblem SortTask::evaluation_problem(int64_t number) {
-  Numbers numbers(kEvaluationSeed, kProblemStream, number);
+  CountedNumbers numbers(kEvaluationSeed, kProblemStream, number);
   return draw_problem(numbers);
 }
 
 std::string SortTask::teacher_answer(const SortProblem& problem, uint64_t seed, int64_t number) {
   std::string answer = problem.answer();
-  Numbers numbers(seed, kTeacherStream, number);
+  CountedNumbers numbers(seed, kTeacherStream, number);
   if (numbers.below(2) == 0) {
     return answer;
   }

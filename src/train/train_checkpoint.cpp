@@ -115,9 +115,10 @@ std::string checksum(const fs::path& path) {
   return fmt::format("{:016x}", XXH3_64bits(file.bytes().data(), file.bytes().size()));
 }
 
-void write_checksums(const fs::path& folder) {
+void write_checksums(const fs::path& folder, std::vector<std::string> names) {
   boost::json::object sums;
-  for (const char* name : {kModelFile, kOptimizerFile, kMetaFile}) {
+  names.insert(names.begin(), {kModelFile, kOptimizerFile, kMetaFile});
+  for (const std::string& name : names) {
     sums[name] = {{"bytes", fs::file_size(folder / name)}, {"xxh3", checksum(folder / name)}};
   }
   write_synced(folder / kChecksumFile, boost::json::serialize(sums) + "\n");
@@ -127,7 +128,11 @@ void verify_checksums(const fs::path& folder) {
   const fs::path path = folder / kChecksumFile;
   const boost::json::object sums =
       weights::parse_json_object(weights::read_text_file(path), path.string());
-  for (const char* name : {kModelFile, kOptimizerFile, kMetaFile}) {
+  std::set<std::string> names = {kModelFile, kOptimizerFile, kMetaFile};
+  for (const auto& entry : sums) {
+    names.insert(std::string(entry.key()));
+  }
+  for (const std::string& name : names) {
     const fs::path file = folder / name;
     weights::JsonFields fields(sums, path.string());
     const boost::json::object* entry = fields.object(name);
@@ -220,7 +225,12 @@ void save_checkpoint(const fs::path& root, const Trainer& trainer, const SaveOpt
   write_tensors(folder.path() / kModelFile, model_tensors(trainer));
   write_tensors(folder.path() / kOptimizerFile, optimizer_tensors(trainer));
   write_synced(folder.path() / kMetaFile, meta_text(trainer, options.settings));
-  write_checksums(folder.path());
+  std::vector<std::string> extra;
+  for (const auto& [file, text] : options.extra_files) {
+    write_synced(folder.path() / file, text);
+    extra.push_back(file);
+  }
+  write_checksums(folder.path(), std::move(extra));
   folder.commit();
   point_to(root, name);
   remove_old(root, kPrefix, options.keep, name);
@@ -244,6 +254,15 @@ bool restore_checkpoint(const fs::path& root,
   }
   trainer.restore(meta.step, meta.skipped_steps);
   return true;
+}
+
+std::string checkpoint_file(const fs::path& root, const std::string& name) {
+  const auto folder = pointed_to(root);
+  const fs::path file = root / folder.value_or("latest") / name;
+  if (!folder || !fs::exists(file)) {
+    throw CheckpointError(fmt::format("{}: the file is missing", file.string()));
+  }
+  return weights::read_text_file(file);
 }
 
 int64_t saved_step(const fs::path& root) {

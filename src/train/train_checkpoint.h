@@ -5,6 +5,7 @@
 //                       masters in their own type, routing tables as integers
 //   optim.safetensors   NAME.m and NAME.v, or NAME.momentum
 //   meta.json           format version, step, settings, the parameters and their storage
+//   NAME                what else the run has to remember
 //   checksums.json      length and XXH3-64 of the other files
 // `latest` is written last. Tensors are read from a memory map into the place they are used in. One
 // thread.
@@ -14,6 +15,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <string>
 
 #include "train/run_settings.h"
 #include "train/trainer.h"
@@ -23,6 +26,8 @@ namespace baleen::train {
 struct SaveOptions {
   RunSettings settings;
   std::size_t keep = 2;  // checkpoints, at least one
+  /// Further files of the checkpoint, by name: what else a run has to remember.
+  std::map<std::string, std::string> extra_files = {};
 };
 
 /// Throws SystemError naming file and reason; what `latest` named before stays.
@@ -42,6 +47,10 @@ bool restore_checkpoint(const std::filesystem::path& root,
                         Trainer& trainer,
                         const RunSettings& settings,
                         LoadOptimizer load_optimizer = LoadOptimizer::kRequired);
+
+/// An extra file of the latest checkpoint, whose checksum was verified when it was restored. Throws
+/// CheckpointError when there is none of that name.
+std::string checkpoint_file(const std::filesystem::path& root, const std::string& name);
 
 /// Step that the latest checkpoint of ROOT would continue with, -1 for none.
 int64_t saved_step(const std::filesystem::path& root);

@@ -32,6 +32,17 @@ double ordered_sum(const std::map<int64_t, double>& by_sample) {
   return sum;
 }
 
+/// At least one position; padding comes on top.
+int64_t longest_sample(const std::vector<std::vector<Sample>>& batches) {
+  int64_t longest = 1;
+  for (const std::vector<Sample>& batch : batches) {
+    for (const Sample& sample : batch) {
+      longest = std::max(longest, sample.fed_tokens());
+    }
+  }
+  return longest;
+}
+
 int64_t count_weighted(const std::vector<Sample>& samples) {
   int64_t count = 0;
   for (const Sample& sample : samples) {
@@ -67,6 +78,13 @@ Trainer::Trainer(Masters masters, const TrainerConfig& config, RankHooks hooks)
                  hooks_.own_slots ? hooks_.own_slots(masters_, config.optimizer)
                                   : slots_of(masters_, config.optimizer)) {}
 
+void Trainer::run_parts(std::size_t num_parts, const GradientShards::Work& work) {
+  if (!shards_) {
+    shards_ = std::make_unique<GradientShards>(masters_, static_cast<std::size_t>(config_.shards));
+  }
+  shards_->run(masters_, num_parts, work);
+}
+
 const model::RopeTables& Trainer::tables(int64_t num_positions) {
   if (!tables_.plain.cis.defined() || tables_.num_positions() < num_positions) {
     const at::NoGradGuard no_grad;
@@ -96,33 +114,36 @@ StepReport Trainer::step(std::vector<Sample> samples) {
   for (auto& [ratio, tokens] : totals.index_tokens) {
     sum_over_samples({&tokens, 1});
   }
-  std::vector<std::vector<Sample>> batches;
-  if (config_.micro_batch_tokens > 0) {
-    batches = micro_batches(std::move(samples), config_.micro_batch_tokens);
-  } else {
-    batches.push_back(std::move(samples));
-  }
+  std::vector<std::vector<Sample>> batches =
+      cut_for_shards(std::move(samples), config_.micro_batch_tokens, config_.shards);
   report.micro_batches = static_cast<int64_t>(batches.size());
 
   begin_step();
   const at::Tensor& like = masters_.values().embed;
-  std::map<int64_t, double> main;
-  std::map<int64_t, double> mtp;
-  std::vector<at::Tensor> loads;
-  for (const std::vector<Sample>& samples_of : batches) {
-    const PackedBatch batch = pack(samples_of,
+  const model::RopeTables& rope = tables(longest_sample(batches) + config_.pad_multiple);
+  std::vector<MicroBatchLoss> losses(batches.size());
+  std::vector<int64_t> tokens(batches.size(), 0);
+  run_parts(batches.size(), [&](const model::ModelParameters& leaves, std::size_t part) {
+    const PackedBatch batch = pack(batches[part],
                                    totals.loss,
                                    {.device = like.device(),
                                     .dtype = like.scalar_type(),
                                     .pad_multiple = config_.pad_multiple});
-    const MicroBatchLoss loss = micro_batch_loss(
-        masters_.leaves(), batch, totals, config_.objective, tables(batch.groups.back().tokens));
-    loss.total.backward();
+    losses[part] = micro_batch_loss(leaves, batch, totals, config_.objective, rope);
+    losses[part].total.backward();
+    losses[part].total = at::Tensor();  // lets the graph go
+    tokens[part] = batch.num_tokens;
+  });
+  std::map<int64_t, double> main;
+  std::map<int64_t, double> mtp;
+  std::vector<at::Tensor> loads;
+  for (std::size_t part = 0; part < losses.size(); ++part) {
+    const MicroBatchLoss& loss = losses[part];
     add_parts(loss.main, main);
     add_parts(loss.mtp, mtp);
     report.balance += loss.balance;
     report.index_loss += loss.index;
-    report.tokens += batch.num_tokens;
+    report.tokens += tokens[part];
     for (std::size_t i = 0; i < loss.loads.size(); ++i) {
       if (loads.size() == i) {
         loads.push_back(loss.loads[i].clone());

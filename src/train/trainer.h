@@ -11,11 +11,14 @@
 //   loss.backward();            // any number of times, over trainer.masters().leaves()
 //   trainer.finish_step(report);
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "train/gradient_shards.h"
 #include "train/masters.h"
 #include "train/objective.h"
 #include "train/optimizer.h"
@@ -33,6 +36,7 @@ struct TrainerConfig {
   int64_t micro_batch_tokens = 0;  // fed tokens per forward; 0: all of a step's
   int64_t pad_multiple = 1;
   int64_t max_skipped_steps = 3;  // in a row, for gradients that are not finite
+  int64_t shards = 1;             // threads that run forward and backward; decides the sums' order
 };
 
 /// What several ranks do together; by default there is one.
@@ -70,6 +74,8 @@ class Trainer {
   Optimizer& optimizer() { return optimizer_; }
   const Optimizer& optimizer() const { return optimizer_; }
   const TrainerConfig& config() const { return config_; }
+  /// Forward and backward of parts of a step, on config().shards threads; see GradientShards::run.
+  void run_parts(std::size_t num_parts, const GradientShards::Work& work);
   /// Tables for at least so many positions.
   const model::RopeTables& tables(int64_t num_positions);
 
@@ -87,6 +93,7 @@ class Trainer {
   TrainerConfig config_;
   RankHooks hooks_;
   Optimizer optimizer_;
+  std::unique_ptr<GradientShards> shards_;  // of masters_; made when first asked for
   model::RopeTables tables_;
   int64_t next_step_ = 0;
   int64_t skipped_steps_ = 0;
