@@ -1,0 +1,122 @@
+#include "rl/rl_config.h"
+
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "train/option_list.h"
+
+namespace baleen::rl {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal(const std::function<void(RlConfig&)>& change) {
+  RlConfig config = default_rl_config("sort", "dapo");
+  change(config);
+  try {
+    settle(config);
+    validate(config);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(RlConfigTest, TheFourBatchNumbersGiveOneAnother) {
+  RlConfig config = default_rl_config("sort", "dapo");
+  settle(config);
+  validate(config);
+  EXPECT_EQ(config.global_batch_size, 128);
+  EXPECT_EQ(groups_per_step(config), 16);
+  EXPECT_EQ(config.over_sampling_batch_size, 32);
+  EXPECT_EQ(config.rollout_seed, config.seed);
+
+  config = default_rl_config("sort", "dapo");
+  config.num_steps_per_rollout = 0;
+  config.global_batch_size = 64;
+  settle(config);
+  EXPECT_EQ(config.num_steps_per_rollout, 4);
+
+  EXPECT_THAT(refusal([](RlConfig& c) { c.global_batch_size = 64; }),
+              HasSubstr("rollout_batch_size 32 x n_samples_per_prompt 8 = 256, but "
+                        "global_batch_size 64 x num_steps_per_rollout 2 = 128"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.num_steps_per_rollout = 3; }),
+              HasSubstr("32 prompts x 8 answers = 256 cannot be cut into 3 equal steps"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.num_steps_per_rollout = 64; }),
+              HasSubstr("4 answers per step would cut a group of 8 in two"));
+}
+
+TEST(RlConfigTest, RefusalsNameTheOptionAndTheFix) {
+  EXPECT_EQ(refusal([](RlConfig&) {}), "accepted");
+  EXPECT_THAT(refusal([](RlConfig& c) { c.rollout_top_p = 0.9; }),
+              HasSubstr("rollout_top_p: filters change the distribution"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.rollout_top_k = 5; }), HasSubstr("rollout_top_k: "));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.advantage_estimator = "reinforce_plus_plus"; }),
+              HasSubstr("normalize_advantages: reinforce_plus_plus needs whitened advantages"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.advantage_estimator = "ppo"; }),
+              HasSubstr("ppo needs a critic"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.rollout_quant = "fp8"; }),
+              HasSubstr("exactness: weights rounded to fp8"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.prompt_data = {"p.jsonl"}; }),
+              HasSubstr("label_key: rm_type exact compares answers with labels"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.n_samples_per_prompt = 1; }),
+              HasSubstr("n_samples_per_prompt: one answer has no spread"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.task = "chess"; }), HasSubstr("task: \"chess\""));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.keep_order = "random"; }),
+              HasSubstr("keep_order: \"random\" is none of submit, finish"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.freeze_indexer = false; }), HasSubstr("freeze_indexer"));
+  EXPECT_THROW(default_rl_config("sort", "ppo"), ConfigError);
+}
+
+TEST(RlConfigTest, RecipesAreWhatTheirNamesSay) {
+  const RlConfig dapo = default_rl_config("sort", "dapo");
+  EXPECT_EQ(dapo.eps_clip_high, 0.28);
+  EXPECT_EQ(dapo.loss_agg, "token_mean");
+  EXPECT_EQ(dapo.filter, "nonzero_std");
+  const RlConfig gspo = default_rl_config("sort", "gspo");
+  EXPECT_EQ(loss_config(gspo).ratio, policy::RatioKind::kSequence);
+  EXPECT_EQ(gspo.eps_clip, 3e-4);
+  EXPECT_EQ(loss_config(default_rl_config("sort", "cispo")).ratio, policy::RatioKind::kCispo);
+  EXPECT_EQ(advantage_config(default_rl_config("sort", "rloo")).estimator,
+            policy::Estimator::kRloo);
+  for (const char* algo : {"dapo",
+                           "grpo",
+                           "dr_grpo",
+                           "gspo",
+                           "cispo",
+                           "rloo",
+                           "reinforce_plus_plus",
+                           "reinforce_plus_plus_baseline"}) {
+    RlConfig config = default_rl_config("add", algo);
+    settle(config);
+    EXPECT_NO_THROW(validate(config)) << algo;
+  }
+}
+
+TEST(RlConfigTest, AFileSetsWhatItNamesAndRefusesTheRest) {
+  RlConfig config = default_rl_config("sort", "dapo");
+  train::read_options(train::options_of(config),
+                      R"({"lr": 1e-5, "num_rollout": 3, "prompt_data": ["a", "b"]})",
+                      "rl.json");
+  EXPECT_EQ(config.lr, 1e-5);
+  EXPECT_EQ(config.num_rollout, 3);
+  EXPECT_EQ(config.prompt_data.size(), 2U);
+  try {
+    train::read_options(train::options_of(config), R"({"num_rolout": 3})", "rl.json");
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("rl.json: unknown key \"num_rolout\"; the nearest is \"num_rollout\""));
+  }
+  // The record of a run reads back to the same config.
+  RlConfig copy = default_rl_config("sort", "grpo");
+  train::read_options(
+      train::options_of(copy), train::options_json(train::options_of(config)), "record");
+  EXPECT_EQ(rl_settings(copy), rl_settings(config));
+}
+
+}  // namespace
+}  // namespace baleen::rl

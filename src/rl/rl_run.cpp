@@ -1,0 +1,357 @@
+#include "rl/rl_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/metrics.h"
+#include "rl/alarms.h"
+#include "rl/evaluation.h"
+#include "rl/nano_tokenizer.h"
+#include "rl/policy_update.h"
+#include "rl/reward_judge.h"
+#include "rl/rl_metrics.h"
+#include "rl/rollout_manager.h"
+#include "rl/step_journal.h"
+#include "rl/warm_up.h"
+#include "rl/weight_publisher.h"
+#include "train/loss_plot.h"
+#include "train/metrics_file.h"
+#include "train/option_list.h"
+#include "train/train_checkpoint.h"
+#include "weights/mapped_file.h"
+
+namespace baleen::rl {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kDataFile = "data.bin";
+constexpr int32_t kQueuedAnswers = 1 << 20;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+model::ModelParameters shown(const model::ModelParameters& leaves) {
+  model::ModelParameters out = leaves;
+  model::for_each_parameter(out, [](const model::ParameterInfo&, at::Tensor& value) {
+    value = value.defined() ? value.detach() : value;
+  });
+  return out;
+}
+
+model::ModelParameters copy_of(const model::ModelParameters& values) {
+  const at::NoGradGuard no_grad;
+  model::ModelParameters out = values;
+  model::for_each_parameter(out, [](const model::ParameterInfo&, at::Tensor& value) {
+    value = value.defined() ? value.detach().clone() : value;
+  });
+  return out;
+}
+
+std::unique_ptr<PromptSource> open_prompts(const RlConfig& config,
+                                           const text::Tokenizer& tokenizer) {
+  const auto seed = static_cast<uint64_t>(config.rollout_seed);
+  if (config.prompt_data.empty()) {
+    return task_prompts(config.task, seed);
+  }
+  PromptFileOptions options;
+  options.input_key = config.input_key;
+  options.label_key = config.label_key;
+  options.metadata_key = config.metadata_key;
+  options.max_prompt_tokens = config.rollout_max_prompt_len;
+  options.shuffle = config.rollout_shuffle;
+  options.seed = seed;
+  return file_prompts(config.prompt_data, config.eval_prompt_data, tokenizer, options);
+}
+
+class RlRun {
+ public:
+  RlRun(const RlConfig& config, const ExecutorMaker& make_executor, const RlEvents& events)
+      : config_(config),
+        events_(events),
+        out_(config.out),
+        tokenizer_(nano_tokenizer()),
+        source_(open_prompts(config, *tokenizer_)),
+        judge_(make_judge(config)),
+        trainer_(policy_trainer(config)),
+        settings_(rl_settings(config)),
+        update_(config_, trainer_),
+        journal_(out_ / "wal") {
+    settings_["prompts"] = source_->digest();
+    if (config.kl_loss_coef != 0.0 || config.kl_coef != 0.0) {
+      update_.set_reference(copy_of(trainer_.masters().values()));
+    }
+    restore();
+    engine::EngineConfig engine_config = engine::EngineConfig::for_tokenizer(*tokenizer_);
+    engine_config.max_running = static_cast<int32_t>(config.max_running);
+    engine_config.max_queued = kQueuedAnswers;
+    engine_config.max_prefills = static_cast<int32_t>(config.max_running);
+    engine_config.weight_version = std::to_string(rollout_);
+    std::vector<engine::Engine*> engines;
+    for (int64_t i = 0; i < config.rollout_engines; ++i) {
+      engines_.push_back(std::make_unique<engine::Engine>(
+          engine_config,
+          make_executor(shown(trainer_.masters().leaves()), config),
+          tokenizer_,
+          *registries_.emplace_back(std::make_unique<MetricRegistry>())));
+      engines_.back()->start();
+      engines.push_back(engines_.back().get());
+    }
+    manager_ = std::make_unique<RolloutManager>(
+        config_, std::move(engines), *source_, *tokenizer_, *judge_);
+    manager_->set_data(std::move(data_));
+  }
+
+  RlSummary run() {
+    const Clock::time_point begin = Clock::now();
+    weights::write_text_file(out_ / "rl.json", effective_config());
+    train::MetricsFile metrics(out_ / "metrics.jsonl", rollout_, "rollout/raw_reward");
+    train::MetricsFile evals(out_ / "eval.jsonl", rollout_ + 1, "eval/" + config_.task);
+    for (const train::MetricsFile::Point& point : metrics.kept()) {
+      curve_.push_back({point.step, point.value});
+    }
+    for (const train::MetricsFile::Point& point : evals.kept()) {
+      (point.step == 0 ? summary_.greedy_start : summary_.greedy_end) = point.value;
+    }
+    if (rollout_ == 0 && !config_.skip_eval_before_train) {
+      write_evaluation(evals, /*sampled=*/true);
+    }
+    bool saved = rollout_ > 0;
+    while (rollout_ < config_.num_rollout && !summary_.stopped) {
+      one_rollout(metrics, evals);
+      saved = rollout_ % config_.save_interval == 0;
+      if (saved) {
+        save();
+      }
+      summary_.stopped = rollout_ < config_.num_rollout && events_.stop && events_.stop();
+    }
+    if (!saved) {
+      save();
+    }
+    write_pictures();
+    for (const auto& engine : engines_) {
+      engine->stop();
+    }
+    summary_.next_rollout = rollout_;
+    for (const train::PlotPoint& point : curve_) {
+      summary_.rewards.push_back(point.value);
+    }
+    summary_.seconds = seconds_since(begin);
+    return std::move(summary_);
+  }
+
+ private:
+  void restore() {
+    const fs::path root = out_ / "checkpoints";
+    if (!train::restore_checkpoint(root, trainer_, settings_)) {
+      return;
+    }
+    DecodedBatch saved = decode_batch(train::checkpoint_file(root, kDataFile), kDataFile);
+    rollout_ = saved.batch.rollout_id;
+    data_ = std::move(saved.data);
+    if (events_.say) {
+      events_.say(fmt::format("continues {} at rollout {}", config_.out, rollout_));
+    }
+  }
+
+  std::string effective_config() const {
+    RlConfig copy = config_;
+    return train::options_json(train::options_of(copy));
+  }
+
+  void save() {
+    RolloutBatch none;
+    none.rollout_id = rollout_;
+    train::SaveOptions options{.settings = settings_,
+                               .keep = static_cast<std::size_t>(config_.keep_checkpoints)};
+    options.extra_files[kDataFile] = encode_batch(none, manager_->data());
+    train::save_checkpoint(out_ / "checkpoints", trainer_, options);
+    journal_.forget_before(rollout_);
+  }
+
+  RolloutBatch next_batch() {
+    if (std::optional<DecodedBatch> known = journal_.load(rollout_)) {
+      manager_->set_data(std::move(known->data));
+      return std::move(known->batch);
+    }
+    std::optional<TokenLog> log;
+    if (config_.rollout_wal) {
+      log.emplace(journal_.token_log(rollout_));
+    }
+    RolloutBatch batch = manager_->generate(rollout_, rollout_, log ? &*log : nullptr);
+    journal_.store(batch, manager_->data());
+    journal_.drop_token_log(rollout_);
+    return batch;
+  }
+
+  void one_rollout(train::MetricsFile& metrics, train::MetricsFile& evals) {
+    const Clock::time_point begin = Clock::now();
+    RolloutSeconds seconds;
+    const RolloutBatch batch = next_batch();
+    seconds.generate = seconds_since(begin);
+    const UpdateReport report = update_.run(batch, rollout_);
+    check_drift(report);
+    const Clock::time_point publish_begin = Clock::now();
+    for (const auto& engine : engines_) {
+      publisher_.publish(*engine, rollout_ + 1);
+    }
+    seconds.publish = seconds_since(publish_begin);
+    seconds.step = seconds_since(begin);
+    train::Metrics line =
+        rollout_metrics(config_, batch, manager_->timings(), report, rollout_ + 1, seconds);
+    show(batch, report, seconds);
+    for (const std::string& warning : alarms_.look(line)) {
+      if (events_.say) {
+        events_.say(fmt::format("warning: rollout {}: {}", rollout_, warning));
+      }
+    }
+    curve_.push_back({rollout_, batch.counts.first_reward});
+    ++rollout_;
+    const bool last = rollout_ == config_.num_rollout;
+    if (last || (config_.eval_interval > 0 && rollout_ % config_.eval_interval == 0)) {
+      const train::Metrics eval = write_evaluation(evals, last);
+      line.insert(line.end(), eval.begin(), eval.end());
+    }
+    metrics.write(line);
+  }
+
+  /// Equal bits are promised; a single one that differs is a fault of the program.
+  void check_drift(const UpdateReport& report) const {
+    if (config_.exactness != "off" && report.drift.all.max != 0.0) {
+      throw Error(fmt::format(
+          "rollout {}: engine and trainer differ by up to {:.3g} nats although exactness is {}: "
+          "run baleen rl parity, or set exactness to off",
+          rollout_,
+          report.drift.all.max,
+          config_.exactness));
+    }
+  }
+
+  /// Of the present weights, whose version is the number of rollouts that were trained.
+  train::Metrics write_evaluation(train::MetricsFile& evals, bool sampled) {
+    const EvaluationReport report = evaluate(config_, *manager_, *source_, sampled);
+    (rollout_ == 0 ? summary_.greedy_start : summary_.greedy_end) = report.greedy;
+    const train::Metrics values = evaluation_metrics(config_.task, report);
+    train::Metrics line = {{"train/step", static_cast<double>(rollout_)}};
+    line.insert(line.end(), values.begin(), values.end());
+    evals.write(line);
+    if (events_.say) {
+      events_.say(fmt::format("eval v{} | greedy {:.3f} +- {:.3f}{}",
+                              rollout_,
+                              report.greedy,
+                              report.greedy_error,
+                              sampled ? fmt::format(" | pass@1 {:.3f}", report.sampled) : ""));
+    }
+    summary_.solved.clear();
+    summary_.failed.clear();
+    for (const RolloutGroup& group : report.groups) {
+      const bool right = group.samples.front().filter_reward() >= 1.0;
+      std::vector<RolloutGroup>& list = right ? summary_.solved : summary_.failed;
+      if (list.size() < (right ? 3U : 1U)) {
+        list.push_back(group);
+      }
+    }
+    return values;
+  }
+
+  void show(const RolloutBatch& batch, const UpdateReport& report, const RolloutSeconds& seconds) {
+    if (!events_.on_rollout) {
+      return;
+    }
+    RolloutLine line;
+    line.rollout = rollout_;
+    line.num_rollouts = config_.num_rollout;
+    line.reward = batch.counts.first_reward;
+    line.kept = static_cast<int64_t>(batch.groups.size());
+    line.judged = batch.counts.groups_judged;
+    double tokens = 0.0;
+    for (const RolloutGroup& group : batch.groups) {
+      for (const RolloutSample& sample : group.samples) {
+        tokens += static_cast<double>(sample.response_tokens());
+      }
+    }
+    line.length = tokens / static_cast<double>(std::max<int64_t>(batch.num_samples(), 1));
+    line.entropy = report.entropy;
+    line.gradient_norm = report.gradient_norm;
+    line.drift = report.drift.all.mean_abs;
+    line.agreement = report.drift.all.exact_frac;
+    line.generate_seconds = seconds.generate;
+    line.train_seconds = report.train_seconds;
+    line.version = rollout_ + 1;
+    events_.on_rollout(line);
+  }
+
+  void write_pictures() const {
+    weights::write_text_file(out_ / "reward.svg",
+                             train::loss_plot_svg(curve_, "rollout/raw_reward"));
+  }
+
+  const RlConfig& config_;
+  const RlEvents& events_;
+  fs::path out_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;  // shared with the engine
+  std::unique_ptr<PromptSource> source_;
+  std::unique_ptr<AnswerJudge> judge_;
+  train::Trainer trainer_;
+  train::RunSettings settings_;
+  PolicyUpdate update_;
+  StepJournal journal_;
+  std::vector<std::unique_ptr<MetricRegistry>> registries_;  // one for each engine
+  AliasPublisher publisher_;
+  std::vector<std::unique_ptr<engine::Engine>> engines_;  // over the trainer's tensors
+  std::unique_ptr<RolloutManager> manager_;
+  DataState data_;
+  Alarms alarms_;
+  int64_t rollout_ = 0;  // the next one; also the version of the weights
+  std::vector<train::PlotPoint> curve_;
+  RlSummary summary_;
+};
+
+}  // namespace
+
+RlSummary run_rl(const RlConfig& config,
+                 const ExecutorMaker& make_executor,
+                 const RlEvents& events) {
+  validate(config);
+  std::error_code error;
+  fs::create_directories(config.out, error);
+  if (error) {
+    throw SystemError(fmt::format("out: {} cannot be made: {}", config.out, error.message()));
+  }
+  at::set_num_threads(static_cast<int>(config.threads));
+  if (train::saved_step(fs::path(config.out) / "checkpoints") < 0 && !run_warm_up(config, events)) {
+    RlSummary summary;
+    summary.stopped = true;
+    return summary;
+  }
+  return RlRun(config, make_executor, events).run();
+}
+
+std::string rollout_text(const RolloutLine& line) {
+  return fmt::format(
+      "r {} | reward {:.2f} | kept {}/{} | len {:.1f} | H {:.2f} | |g| {:.2f} | drift {:.2g} | "
+      "agree {:.4g}% | gen {:.1f}s train {:.1f}s | v{}",
+      line.rollout,
+      line.reward,
+      line.kept,
+      line.judged,
+      line.length,
+      line.entropy,
+      line.gradient_norm,
+      line.drift,
+      100.0 * line.agreement,
+      line.generate_seconds,
+      line.train_seconds,
+      line.version);
+}
+
+}  // namespace baleen::rl

@@ -1,0 +1,325 @@
+#include "rl/rollout_manager.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "engine/scripted_executor.h"
+#include "rl/nano_tokenizer.h"
+#include "train/sort_task.h"
+
+namespace baleen::rl {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// Prompt n is "s" and the four digits of n.
+class NumberedPrompts final : public PromptSource {
+ public:
+  static constexpr std::size_t kTokens = 6;
+  static int64_t number_of(std::span<const int32_t> ids) {
+    int64_t number = 0;
+    for (std::size_t i = 1; i <= 4; ++i) {
+      number = number * 10 + (ids[i] - 8);
+    }
+    return number;
+  }
+  Prompt prompt(int64_t number) const override {
+    Prompt out;
+    out.number = number;
+    std::string digits = std::to_string(10000 + number).substr(1);
+    out.text = "s" + digits + "=";
+    out.ids = train::sort_ids(out.text);
+    out.label = digits;
+    return out;
+  }
+  int64_t epoch_size() const override { return 0; }
+  Prompt evaluation_prompt(int64_t number) const override { return prompt(5000 + number); }
+  int64_t num_evaluation_prompts() const override { return 16; }
+  std::string digest() const override { return "numbered"; }
+};
+
+/// Scores by a function of group and place.
+class ScriptedJudge final : public AnswerJudge {
+ public:
+  using Rule = std::function<Verdict(const Prompt&, const RolloutSample&)>;
+  explicit ScriptedJudge(Rule rule) : rule_(std::move(rule)) {}
+  void submit(const Prompt& prompt, const RolloutSample& sample) override {
+    Verdict verdict = rule_(prompt, sample);
+    verdict.index = sample.index;
+    ready_.push_back(std::move(verdict));
+  }
+  int64_t pending() const override { return static_cast<int64_t>(ready_.size()); }
+  std::vector<Verdict> take(std::chrono::milliseconds) override {
+    return std::exchange(ready_, {});
+  }
+
+ private:
+  Rule rule_;
+  std::vector<Verdict> ready_;
+};
+
+Verdict score(double value) {
+  Verdict verdict;
+  verdict.score = value;
+  return verdict;
+}
+
+/// A started engine whose answer to prompt n is `answer(n)`, continued where the prompt ends.
+class ManagerTest : public testing::Test {
+ protected:
+  using Answer = std::function<engine::Script(int64_t number)>;
+
+  void serve(Answer answer, ScriptedJudge::Rule rule) {
+    engine::ScriptedExecutor::Options options;
+    options.capacity.vocab_size = 32;
+    options.capacity.num_slots = 16;
+    options.step_delay = step_delay_;
+    options.lookup = [answer](std::span<const int32_t> prompt) {
+      engine::Script script = answer(NumberedPrompts::number_of(prompt));
+      const std::size_t known = prompt.size() - NumberedPrompts::kTokens;
+      script.steps.erase(script.steps.begin(), script.steps.begin() + static_cast<int64_t>(known));
+      return script;
+    };
+    engine::EngineConfig config = engine::EngineConfig::for_tokenizer(*tokenizer_);
+    config.max_running = 16;
+    config.max_queued = 10000;
+    engine_ = std::make_unique<engine::Engine>(
+        config, std::make_unique<engine::ScriptedExecutor>(options), tokenizer_, metrics_);
+    engine_->start();
+    judge_ = std::make_unique<ScriptedJudge>(std::move(rule));
+    settle(config_);
+    manager_ = std::make_unique<RolloutManager>(
+        config_, std::vector<engine::Engine*>{engine_.get()}, source_, *tokenizer_, *judge_);
+  }
+
+  static engine::Script digits(const std::string& text) {
+    return engine::script_of_ids(train::sort_ids(text));
+  }
+  static std::vector<int64_t> numbers(const std::vector<RolloutGroup>& groups) {
+    std::vector<int64_t> out;
+    for (const RolloutGroup& group : groups) {
+      out.push_back(group.group);
+    }
+    return out;
+  }
+
+  ManagerTest() {
+    config_ = default_rl_config("sort", "grpo");
+    config_.rollout_batch_size = 4;
+    config_.n_samples_per_prompt = 2;
+    config_.num_steps_per_rollout = 1;
+    config_.filter = "nonzero_std";
+    config_.rollout_progress_timeout_s = 20.0;
+  }
+
+  RlConfig config_;
+  std::chrono::microseconds step_delay_{0};
+  std::shared_ptr<const text::Tokenizer> tokenizer_ = nano_tokenizer();
+  NumberedPrompts source_;
+  MetricRegistry metrics_;
+  std::unique_ptr<ScriptedJudge> judge_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<RolloutManager> manager_;
+};
+
+TEST_F(ManagerTest, KeepsTheFirstSubmittedGroupsWithSpread) {
+  // Groups 1 and 3 have equal rewards, once both wrong, once both right.
+  serve([](int64_t) { return digits("12"); },
+        [](const Prompt& prompt, const RolloutSample& sample) {
+          const double value = prompt.number == 1   ? 0.0
+                               : prompt.number == 3 ? 1.0
+                                                    : static_cast<double>(sample.index % 2);
+          return score(value);
+        });
+  const RolloutBatch batch = manager_->generate(0, 0, nullptr);
+  EXPECT_THAT(numbers(batch.groups), ElementsAre(0, 2, 4, 5));
+  EXPECT_EQ(batch.counts.rounds, 2);
+  EXPECT_EQ(batch.counts.groups_judged, 6);
+  EXPECT_EQ(batch.counts.groups_submitted, 8);
+  EXPECT_EQ(batch.counts.all_zero, 1);
+  EXPECT_EQ(batch.counts.all_one, 1);
+  EXPECT_EQ(batch.counts.first_samples, 8);
+  EXPECT_DOUBLE_EQ(batch.counts.first_reward, 4.0 / 8.0);
+  EXPECT_EQ(manager_->data().next_group, 8);
+  const RolloutSample& sample = batch.groups[1].samples[1];
+  EXPECT_EQ(sample.index, 5);
+  EXPECT_EQ(sample.status, SampleStatus::kCompleted);
+  EXPECT_EQ(sample.response, "12");
+  EXPECT_THAT(sample.ids, ElementsAre(3, 8, 8, 8, 10, 4, 9, 10, 1));  // the end token is the last
+  EXPECT_EQ(sample.logprobs.size(), 3U);
+  EXPECT_THAT(sample.versions, ElementsAre(VersionRun{0, 3}));
+  // The next rollout goes on behind the prompts that were submitted.
+  EXPECT_THAT(numbers(manager_->generate(1, 1, nullptr).groups), ElementsAre(8, 9, 10, 11));
+}
+
+TEST_F(ManagerTest, BoundedRoundsSayWhatWasMissing) {
+  config_.max_filter_rounds = 3;
+  serve(
+      [](int64_t) { return digits("1"); },
+      [](const Prompt& prompt, const RolloutSample&) { return score(prompt.number < 5 ? 1 : 0); });
+  try {
+    manager_->generate(0, 0, nullptr);
+    FAIL() << "no group has spread";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("0 of 4 prompts passed the filter after 3 rounds (12 prompts: 7 with "
+                          "every answer wrong, 5 with every answer right"));
+  }
+}
+
+TEST_F(ManagerTest, ShrinksToWhatPassed) {
+  config_.max_filter_rounds = 2;
+  config_.on_exhausted = "shrink";
+  serve([](int64_t) { return digits("1"); },
+        [](const Prompt& prompt, const RolloutSample& sample) {
+          return score(prompt.number == 6 ? static_cast<double>(sample.index % 2) : 0.0);
+        });
+  const RolloutBatch batch = manager_->generate(0, 0, nullptr);
+  EXPECT_THAT(numbers(batch.groups), ElementsAre(6));
+  EXPECT_EQ(batch.counts.groups_judged, 8);
+}
+
+TEST_F(ManagerTest, TheLengthLimitTruncates) {
+  config_.filter = "none";
+  config_.rollout_max_response_len = 3;
+  serve([](int64_t) { return digits("98765"); },
+        [](const Prompt&, const RolloutSample&) { return score(1.0); });
+  const RolloutBatch batch = manager_->generate(0, 0, nullptr);
+  ASSERT_EQ(batch.groups.size(), 4U);
+  for (const RolloutSample& sample : batch.groups[2].samples) {
+    EXPECT_EQ(sample.status, SampleStatus::kTruncated);
+    EXPECT_EQ(sample.response, "987");
+  }
+}
+
+TEST_F(ManagerTest, AnswersThatFailForGoodDropTheirGroup) {
+  config_.filter = "none";
+  config_.max_sample_retries = 1;
+  serve(
+      [](int64_t number) {
+        engine::Script script = digits("12");
+        if (number == 2) {
+          script.nan_after = 1;
+        }
+        return script;
+      },
+      [](const Prompt&, const RolloutSample&) { return score(1.0); });
+  const RolloutBatch batch = manager_->generate(0, 0, nullptr);
+  EXPECT_THAT(numbers(batch.groups), ElementsAre(0, 1, 3, 4));
+  EXPECT_EQ(batch.counts.dropped_failed, 1);
+  EXPECT_EQ(batch.counts.retries, 4);  // both answers, each tried twice
+}
+
+TEST_F(ManagerTest, FaultsOfTheVerifierFollowThePolicy) {
+  const ScriptedJudge::Rule faulty = [](const Prompt& prompt, const RolloutSample& sample) {
+    Verdict verdict = score(static_cast<double>(sample.index % 2));
+    if (prompt.number == 1 && sample.index % 2 == 0) {
+      verdict.kind = VerdictKind::kTimeout;
+      verdict.message = "too late";
+    }
+    return verdict;
+  };
+  serve([](int64_t) { return digits("1"); }, faulty);
+  const RolloutBatch dropped = manager_->generate(0, 0, nullptr);
+  EXPECT_THAT(numbers(dropped.groups), ElementsAre(0, 2, 3, 4));
+  EXPECT_EQ(dropped.counts.reward_timeouts, 1);
+  EXPECT_EQ(dropped.counts.dropped_failed, 1);
+
+  config_.on_reward_error = "zero";
+  serve([](int64_t) { return digits("1"); }, faulty);
+  EXPECT_THAT(numbers(manager_->generate(0, 0, nullptr).groups), ElementsAre(0, 1, 2, 3));
+
+  config_.on_reward_error = "fail";
+  serve([](int64_t) { return digits("1"); }, faulty);
+  EXPECT_THROW(manager_->generate(0, 0, nullptr), Error);
+}
+
+TEST_F(ManagerTest, PartialAnswersGoOnInTheNextRollout) {
+  config_.filter = "none";
+  config_.keep_order = "finish";
+  config_.partial_rollout = true;
+  config_.mask_offpolicy_in_partial_rollout = true;
+  config_.over_sampling_batch_size = 8;
+  config_.rollout_max_response_len = 64;
+  step_delay_ = std::chrono::milliseconds(2);
+  const std::string longest(60, '7');
+  serve([&](int64_t number) { return digits(number < 4 ? longest : "12"); },
+        [](const Prompt&, const RolloutSample&) { return score(1.0); });
+  EXPECT_THAT(numbers(manager_->generate(0, 0, nullptr).groups), ElementsAre(4, 5, 6, 7));
+  ASSERT_THAT(numbers(manager_->data().unfinished), ElementsAre(0, 1, 2, 3));
+  const int64_t known = manager_->data().unfinished[0].samples[0].response_tokens();
+  EXPECT_GT(known, 0);
+  EXPECT_LT(known, 60);
+
+  config_.over_sampling_batch_size = 4;
+  const RolloutBatch next = manager_->generate(1, 1, nullptr);
+  EXPECT_THAT(numbers(next.groups), ElementsAre(0, 1, 2, 3));
+  const RolloutSample& sample = next.groups[0].samples[0];
+  EXPECT_EQ(sample.response, longest);
+  EXPECT_THAT(sample.versions, ElementsAre(VersionRun{0, known}, VersionRun{1, 61 - known}));
+  EXPECT_EQ(std::count(sample.mask.begin(), sample.mask.end(), 0), known);
+  EXPECT_EQ(sample.mask.back(), 1);
+  EXPECT_TRUE(manager_->data().unfinished.empty());
+}
+
+TEST_F(ManagerTest, TheTokenLogIsTakenUpBehindItsTornEnd) {
+  const std::filesystem::path file =
+      std::filesystem::path(testing::TempDir()) / "rollout_manager_tokens.log";
+  std::filesystem::remove(file);
+  {
+    TokenLog log(file);
+    log.append(0, 9, -0.25F, 0);  // "1" of "12", then the end is torn
+    log.append(2, 9, -0.25F, 0);  // a whole answer
+    log.append(2, 10, -0.25F, 0);
+    log.append(2, 1, -0.25F, 0);
+    log.append(5, 9, -0.25F, 0);
+    log.restart(5);
+    log.append(0, 10, -0.25F, 0);
+    log.flush();
+  }
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 5);
+  config_.filter = "none";
+  serve([](int64_t) { return digits("12"); },
+        [](const Prompt&, const RolloutSample&) { return score(1.0); });
+  TokenLog log(file);
+  EXPECT_EQ(log.known_tokens(), 4);
+  const RolloutBatch batch = manager_->generate(0, 0, &log);
+  EXPECT_EQ(manager_->timings().resumed_tokens, 4);
+  for (const RolloutGroup& group : batch.groups) {
+    for (const RolloutSample& sample : group.samples) {
+      EXPECT_EQ(sample.response, "12") << sample.index;
+      EXPECT_EQ(sample.ids.back(), 1);
+    }
+  }
+  EXPECT_EQ(batch.groups[0].samples[0].logprobs[0], -0.25F);
+  EXPECT_NE(batch.groups[0].samples[0].logprobs[1], -0.25F);
+  // Everything that was drawn is in the log now.
+  const TokenLog after(file);
+  EXPECT_EQ(after.known_tokens(), 8 * 3);
+}
+
+TEST_F(ManagerTest, SilenceEndsTheRun) {
+  config_.rollout_progress_timeout_s = 0.3;
+  serve([](int64_t) { return digits("12"); },
+        [](const Prompt&, const RolloutSample&) { return score(1.0); });
+  ASSERT_TRUE(engine_->pause(engine::PauseMode::kRetract).ok());
+  EXPECT_THROW(manager_->generate(0, 0, nullptr), Error);
+}
+
+TEST(SampleSeedTest, IsAFunctionOfAllThree) {
+  EXPECT_EQ(sample_seed(1, 2, 3), sample_seed(1, 2, 3));
+  const std::set<uint64_t> seeds = {
+      sample_seed(1, 2, 3), sample_seed(2, 2, 3), sample_seed(1, 3, 3), sample_seed(1, 2, 4)};
+  EXPECT_EQ(seeds.size(), 4U);
+}
+
+}  // namespace
+}  // namespace baleen::rl

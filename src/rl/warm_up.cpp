@@ -1,0 +1,121 @@
+#include "rl/warm_up.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "train/nano_model.h"
+#include "train/run_sources.h"
+#include "train/sft_run.h"
+#include "train/train_checkpoint.h"
+
+namespace baleen::rl {
+namespace {
+
+constexpr int64_t kWarmUpSaves = 20;  // steps between its checkpoints
+
+train::SftConfig warm_up_config(const RlConfig& config) {
+  train::SftConfig sft = train::default_config(config.task);
+  sft.output = (std::filesystem::path(config.out) / "sft").string();
+  sft.seed = config.seed;
+  sft.steps = config.sft_steps;
+  sft.global_batch_size = config.sft_batch_size;
+  sft.lr = config.sft_lr;
+  sft.lr_warmup_steps = config.sft_warmup_steps;
+  sft.adam_beta1 = config.adam_beta1;
+  sft.adam_beta2 = config.adam_beta2;
+  sft.adam_epsilon = config.adam_epsilon;
+  sft.clip_grad = config.clip_grad;
+  sft.save_interval = kWarmUpSaves;
+  sft.threads = config.threads;
+  sft.shards = config.shards;
+  return sft;
+}
+
+train::TrainerConfig policy_trainer_config(const RlConfig& config) {
+  train::TrainerConfig out;
+  out.objective.numerics = ops::Numerics::plain();
+  if (config.exactness != "off") {
+    out.objective.numerics.summation = ops::Summation::kInvariant;
+  }
+  out.optimizer.beta1 = config.adam_beta1;
+  out.optimizer.beta2 = config.adam_beta2;
+  out.optimizer.epsilon = config.adam_epsilon;
+  out.optimizer.weight_decay = config.weight_decay;
+  out.schedule.peak = config.lr;
+  out.schedule.warmup_steps = config.lr_warmup_steps;
+  out.clip_norm = config.clip_grad;
+  out.micro_batch_tokens = config.micro_batch_tokens;
+  out.shards = config.shards;
+  return out;
+}
+
+train::FreezeConfig frozen_parts(const RlConfig& config) {
+  return {.gate = config.freeze_gate, .indexer = config.freeze_indexer, .mtp = true};
+}
+
+/// Moments of the tensors that both train, and the count of steps that corrects their bias.
+void take_moments(const train::Trainer& from, train::Trainer& to) {
+  const at::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> known;
+  for (const train::Optimizer::State& state : from.optimizer().states()) {
+    known.emplace(state.key(), state.value);
+  }
+  for (const train::Optimizer::State& state : to.optimizer().states()) {
+    const auto found = known.find(state.key());
+    BALEEN_CHECK(found != known.end(), "{} was not trained in the warm-up", state.key());
+    state.value.copy_(found->second);
+  }
+  to.optimizer().set_num_steps(from.optimizer().num_steps());
+}
+
+train::Trainer fresh_policy_trainer(const RlConfig& config, model::ModelParameters params) {
+  const train::FreezeRules rules(frozen_parts(config), params);
+  return {train::Masters(std::move(params), rules, train::WeightRounding::kNone),
+          policy_trainer_config(config)};
+}
+
+}  // namespace
+
+bool run_warm_up(const RlConfig& config, const RlEvents& events) {
+  if (config.sft_steps == 0) {
+    return true;
+  }
+  const train::SftSummary summary =
+      train::run_sft(warm_up_config(config),
+                     {.say = events.say,
+                      .on_step =
+                          [&](const train::StepReport& report, const train::SftProgress& progress) {
+                            if (events.on_warm_up) {
+                              events.on_warm_up(report, progress.num_steps);
+                            }
+                          },
+                      .stop = events.stop});
+  return !summary.stopped || summary.next_step >= config.sft_steps;
+}
+
+train::Trainer policy_trainer(const RlConfig& config) {
+  const train::SftConfig sft = warm_up_config(config);
+  if (config.sft_steps == 0) {
+    return fresh_policy_trainer(
+        config,
+        train::fresh_nano(train::nano_config(), static_cast<uint64_t>(config.seed), at::kFloat));
+  }
+  train::RunSources sources = train::open_sources(sft);
+  const train::FreezeRules rules(train::freeze_config(sft), sources.params);
+  train::Trainer warm(train::Masters(std::move(sources.params), rules, sources.rounding),
+                      train::trainer_config(sft, sources.numerics));
+  const std::filesystem::path saved = std::filesystem::path(sft.output) / "checkpoints";
+  if (!train::restore_checkpoint(saved, warm, sources.settings)) {
+    throw CheckpointError(saved.string() + ": the warm-up left no checkpoint");
+  }
+  train::Trainer trainer = fresh_policy_trainer(config, warm.masters().values());
+  take_moments(warm, trainer);
+  return trainer;
+}
+
+}  // namespace baleen::rl
