@@ -13,6 +13,7 @@ void add_convert(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_rl(CLI::App& app);
 void add_score(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_synth(CLI::App& app);

@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   apps::add_bench(app);
   apps::add_score(app);
   apps::add_train(app);
+  apps::add_rl(app);
   apps::add_doctor(app);
   apps::add_version(app);
   int exit_code = 0;
