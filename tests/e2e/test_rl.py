@@ -1,0 +1,173 @@
+"""`baleen rl` as a program: the short job, ending it at any moment, options, a reward of one's own."""
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import BIN, TOP
+
+pytestmark = pytest.mark.usefixtures("program")
+LONG = os.environ.get("BALEEN_LONG") == "1"
+SHORT_JOB = ["--sft-steps", "20", "--num-rollout", "8", "--rollout-batch-size", "8", "--n-samples-per-prompt", "4",
+             "--filter", "none", "--rm-type", "deterministic_random", "--eval-prompts", "16", "--eval-interval", "4", "--save-interval", "3"]
+# What tells of the moment and not of the run.
+OF_THE_MOMENT = ("perf/", "rollout/aborted_tokens", "rollout/resumed_tokens", "rollout/dropped_pending_len_mean",
+                 "reward/time_ms")
+
+
+def command(*arguments):
+    return [str(part) for part in (BIN / "baleen", "rl", *arguments)]
+
+
+def rl(*arguments, **options):
+    return subprocess.run(command(*arguments), cwd=TOP, capture_output=True, text=True, timeout=300, **options)
+
+
+def lines(path):
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in record.items() if not key.startswith(OF_THE_MOMENT)} for record in records]
+
+
+def final_bytes(folder, step):
+    saved = folder / "checkpoints" / f"iter_{step:09}"
+    return [(saved / name).read_bytes() for name in ("model.safetensors", "optim.safetensors", "data.bin")]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """The short job, run in one go, and how long it took."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    begin = time.monotonic()
+    done = rl(*SHORT_JOB, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    return folder, time.monotonic() - begin, done.stdout
+
+
+def test_the_short_job_has_zero_drift_and_leaves_its_records(unbroken):
+    folder, _, output = unbroken
+    records = lines(folder / "metrics.jsonl")
+    assert [record["train/step"] for record in records] == list(range(8))
+    for record in records:
+        assert record["drift/mean_abs"] == 0 and record["drift/max"] == 0 and record["drift/exact_frac"] == 1
+        assert record["train/train_rollout_logprob_abs_diff"] == 0
+        assert record["weight_version"] == record["train/step"] + 1
+        assert 0 <= record["rollout/raw_reward"] <= 1 and record["train/grad_norm"] > 0
+    assert [record["train/step"] for record in lines(folder / "eval.jsonl")] == [0, 4, 8]
+    assert (folder / "reward.svg").read_text().startswith("<svg")
+    assert json.loads((folder / "rl.json").read_text())["num_rollout"] == 8
+    assert "r 7 | reward " in output and "| drift 0 | agree 100%" in output and "| v8" in output
+    assert "reward of the first answers" in output and str(folder) in output
+
+
+def kill_and_go_on(folder, reference, seconds, kills, draw):
+    for _ in range(kills):
+        process = subprocess.Popen(command(*SHORT_JOB, "--out", folder), cwd=TOP,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(draw.uniform(0.0, seconds))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = rl(*SHORT_JOB, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert lines(folder / "metrics.jsonl") == lines(reference / "metrics.jsonl")
+    assert lines(folder / "eval.jsonl") == lines(reference / "eval.jsonl")
+    assert lines(folder / "sft" / "metrics.jsonl") == lines(reference / "sft" / "metrics.jsonl")
+    step = int((reference / "checkpoints" / "latest").read_text().strip().removeprefix("iter_"))
+    assert final_bytes(folder, step) == final_bytes(reference, step)
+
+
+def test_a_job_killed_at_any_moment_has_the_same_curve(unbroken, tmp_path):
+    reference, seconds, _ = unbroken
+    kill_and_go_on(tmp_path / "killed", reference, seconds * 0.7, 2, random.Random(3))
+
+
+@pytest.mark.skipif(not LONG, reason="twenty kills run with make check-long")
+@pytest.mark.timeout(1800)
+def test_twenty_kills_leave_the_same_curve(unbroken, tmp_path):
+    reference, seconds, _ = unbroken
+    draw = random.Random(20)
+    for round_number in range(5):  # four kills each, so that late moments are reached too
+        kill_and_go_on(tmp_path / f"killed{round_number}", reference, seconds * 0.5, 4, draw)
+
+
+def test_a_signal_ends_the_job_behind_a_saved_rollout(unbroken, tmp_path):
+    reference, _, _ = unbroken
+    process = subprocess.Popen(command(*SHORT_JOB, "--out", tmp_path), cwd=TOP,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "metrics.jsonl").exists() or not (tmp_path / "metrics.jsonl").read_text():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "stopped and saved at rollout" in output
+    assert rl(*SHORT_JOB, "--out", tmp_path).returncode == 0
+    assert lines(tmp_path / "metrics.jsonl") == lines(reference / "metrics.jsonl")
+
+
+def test_other_settings_do_not_continue_a_run(unbroken):
+    folder, _, _ = unbroken
+    done = rl(*SHORT_JOB, "--out", folder, "--lr", "1e-5")
+    assert done.returncode == 1
+    assert "lr" in done.stderr and "continue with the same, or save elsewhere" in done.stderr
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--global-batch-size", "7"], "rollout_batch_size 32 x n_samples_per_prompt 8 = 256"),
+    (["--algo", "magic"], "algo: \"magic\" is none of dapo"),
+    (["--rollout-top-p", "0.9"], "rollout_top_p: filters change the distribution"),
+    (["--task", "chess"], "task: \"chess\""),
+])
+def test_refusals_are_one_sentence(arguments, message, tmp_path):
+    done = rl("--out", tmp_path, *arguments)
+    assert done.returncode == 1
+    assert message in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_file_and_flags_join(tmp_path):
+    (tmp_path / "rl.toml").write_text('num_rollout = 1\nsft_steps = 1\nrollout_batch_size = 2\nfilter = "none"\n'
+                                      'n_samples_per_prompt = 2\neval_prompts = 4\nalgo = "gspo"\n')
+    done = rl("--config", tmp_path / "rl.toml", "--out", tmp_path / "run", "--task", "add")
+    assert done.returncode == 0, done.stderr
+    effective = json.loads((tmp_path / "run" / "rl.json").read_text())
+    assert effective["task"] == "add" and effective["ratio"] == "sequence" and effective["num_rollout"] == 1
+    (tmp_path / "bad.toml").write_text("num_rolout = 1\n")
+    done = rl("--config", tmp_path / "bad.toml", "--out", tmp_path / "run")
+    assert done.returncode == 1 and 'the nearest is "num_rollout"' in done.stderr
+
+
+@pytest.mark.parametrize("task", ["parity", "add", "recall"])
+def test_every_task_runs(task, tmp_path):
+    done = rl("--task", task, "--sft-steps", "2", "--num-rollout", "1", "--rollout-batch-size", "4",
+              "--n-samples-per-prompt", "2", "--filter", "none", "--eval-prompts", "4", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert lines(tmp_path / "metrics.jsonl")[0]["drift/max"] == 0
+
+
+def test_the_reward_program_of_the_page(tmp_path):
+    """The script and the command of docs/training/rl.md, as they stand there."""
+    page = (TOP / "docs" / "training" / "rl.md").read_text()
+    script = page.split("```python\n")[1].split("```")[0]
+    (line,) = [line for line in page.splitlines() if line.startswith("baleen rl --rm-command")]
+    (tmp_path / "reward.py").write_text(script)
+    arguments = line.split()[2:]
+    arguments[arguments.index("python3")] = sys.executable
+    done = subprocess.run([str(BIN / "baleen"), "rl", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    records = lines(tmp_path / "out" / "small" / "metrics.jsonl")
+    assert len(records) == 4
+    for record in records:
+        assert record["reward/error_count"] == 0 and record["reward/timeout_count"] == 0
+        assert record["drift/max"] == 0
+
+
+def test_a_reward_program_that_dies_is_no_score(tmp_path):
+    (tmp_path / "reward.py").write_text("import sys\nsys.exit(3)\n")
+    done = rl("--rm-command", sys.executable, tmp_path / "reward.py", "--sft-steps", "1", "--num-rollout", "1",
+              "--out", tmp_path / "run")
+    assert done.returncode == 1
+    assert "self-test" in done.stderr or "external" in done.stderr
