@@ -254,6 +254,7 @@ class ExpressionParser {
     }
     const std::string_view name = text_.substr(at_, end - at_);
     at_ = end;
+    take(" ");
     if (name == "\\pi") {
       result_.rational = false;
       return add({.kind = Kind::kPi});

@@ -67,8 +67,16 @@ class FormWriter {
       out_ += "0.";
       ++at_;
     } else {
+      separate(c);
       out_ += c;
       ++at_;
+    }
+  }
+
+  /// A letter behind a command would become part of its name: "\pi r".
+  void separate(char next) {
+    if (is_letter(next) && !out_.empty() && out_.size() == command_end_) {
+      out_ += ' ';
     }
   }
 
@@ -118,6 +126,7 @@ class FormWriter {
       words();
     } else {
       out_ += text_.substr(at_, end - at_);
+      command_end_ = out_.size();
       at_ = end;
     }
   }
@@ -189,13 +198,24 @@ class FormWriter {
     }
     at_ += group->size();
     const bool unit = !out_.empty() && depth_ == 0 && rest_is_empty();
-    if (!unit) {
-      out_ += inner(group->substr(1, group->size() - 2));
+    if (unit) {
+      at_ = text_.size();
+    } else {
+      const std::string words = inner(group->substr(1, group->size() - 2));
+      separate(words.empty() ? '\0' : words.front());
+      out_ += words;
     }
   }
 
+  /// Whether nothing follows but the power of a unit, a full stop, signs that are dropped.
   bool rest_is_empty() const {
-    const std::string_view rest = text_.substr(at_);
+    std::string_view rest = text_.substr(at_);
+    for (const std::string_view power : {"^2", "^3", "^{2}", "^{3}"}) {
+      if (rest.starts_with(power)) {
+        rest.remove_prefix(power.size());
+        break;
+      }
+    }
     return std::all_of(rest.begin(), rest.end(), [](char c) {
       return is_blank(c) || c == '$' || c == '.' || c == '%';
     });
@@ -205,6 +225,7 @@ class FormWriter {
   StepBudget& budget_;
   int depth_;
   size_t at_ = 0;
+  size_t command_end_ = 0;  // of out_, behind the last command
   std::string out_;
 };
 

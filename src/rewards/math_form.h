@@ -1,5 +1,6 @@
 #pragma once
-// One spelling for the many ways an answer is written in LaTeX: no blanks, dollars, \left, \right,
+// One spelling for the many ways an answer is written in LaTeX: no blanks (but the one of "\pi r"),
+// dollars, \left, \right,
 // spacing commands, degree and percent signs; \frac{a}{b} and \sqrt{a} with braces; * for \cdot and
 // \times; units in \text{...} at the end dropped; "x=5" read as 5. Pure, any thread.
 //
