@@ -19,7 +19,7 @@ import tempfile
 TOP = pathlib.Path(__file__).resolve().parents[2]
 HERE = TOP / "tests" / "fuzz"
 ARTIFACTS = TOP / "build" / "fuzz" / "artifacts"
-TARGETS = ["dsml", "json_schema", "chat_messages", "http_body"]
+TARGETS = ["dsml", "json_schema", "chat_messages", "http_body", "verifier"]
 COLUMNS = ["target", "commit", "date", "seconds", "inputs", "inputs_per_s", "edges_covered", "corpus", "peak_mb", "result"]
 
 
