@@ -36,15 +36,16 @@ class RowFetcher {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     row_in_tile_ = static_cast<int>(threadIdx.x) / 32 % 4 * kLanesOfTile + lane % kLanesOfTile;
     turn_ = lane / kLanesOfTile;
-    next_ = row_of(turn_);
-    after_next_ = row_of(turn_ + kTilesAtOnce);
+    const int32_t first = entry_of(turn_);
+    after_next_ = entry_of(turn_ + kTilesAtOnce);
+    next_ = row_of(turn_, first);
   }
 
   __device__ void run(int32_t tiles) {
     copy(turn_, turn_ < tiles);
-    ask(turn_ + kTilesAtOnce, after_next_);
-    next_ = after_next_;
-    after_next_ = row_of(turn_ + 2 * kTilesAtOnce);
+    next_ = row_of(turn_ + kTilesAtOnce, after_next_);
+    ask(turn_ + kTilesAtOnce, next_);
+    after_next_ = entry_of(turn_ + 2 * kTilesAtOnce);
     ptx::Barrier* freed = shared_.stats().freed;
     for (int32_t index = kTilesAtOnce; index < tiles; ++index) {
       if (needs_freeing(index)) {
@@ -54,10 +55,10 @@ class RowFetcher {
       const bool mine = turn_ == index % kTilesAtOnce;
       copy(index, mine);
       if (mine) {
-        next_ = after_next_;
-        after_next_ = row_of(index + 2 * kTilesAtOnce);
-      } else {
-        ask(index - 1 + 2 * kTilesAtOnce, after_next_);  // read one call ago
+        next_ = row_of(index + kTilesAtOnce, after_next_);
+        after_next_ = entry_of(index + 2 * kTilesAtOnce);
+      } else {  // read one call ago
+        ask(index - 1 + 2 * kTilesAtOnce, row_of(index - 1 + 2 * kTilesAtOnce, after_next_));
       }
     }
   }
@@ -70,20 +71,30 @@ class RowFetcher {
   __device__ const KvPoolView& pool_of(int32_t index) const {
     return range_.begin + index < range_.first_tiles ? params_.first.pool : params_.second.pool;
   }
-  __device__ int32_t row_of(int32_t index) const {
+  /// What the list or page table says of this lane's row of tile `index`: read early, made a row of
+  /// one step before the row is due, so that no step waits for it.
+  __device__ int32_t entry_of(int32_t index) const {
     const int32_t tile = range_.begin + index;
     if (tile >= range_.end) {
       return -1;
     }
     return tile < range_.first_tiles
-               ? source_row(params_.first,
-                            query_,
-                            tile * kAttentionTileRows + row_in_tile_,
-                            range_.first_length)
-               : source_row(params_.second,
-                            query_,
-                            (tile - range_.first_tiles) * kAttentionTileRows + row_in_tile_,
-                            range_.second_length);
+               ? source_entry(params_.first,
+                              query_,
+                              tile * kAttentionTileRows + row_in_tile_,
+                              range_.first_length)
+               : source_entry(params_.second,
+                              query_,
+                              (tile - range_.first_tiles) * kAttentionTileRows + row_in_tile_,
+                              range_.second_length);
+  }
+  __device__ int32_t row_of(int32_t index, int32_t entry) const {
+    const int32_t tile = range_.begin + index;
+    return tile < range_.first_tiles
+               ? entry_row(params_.first, tile * kAttentionTileRows + row_in_tile_, entry)
+               : entry_row(params_.second,
+                           (tile - range_.first_tiles) * kAttentionTileRows + row_in_tile_,
+                           entry);
   }
   /// All lanes; those that are `active` bring their row of tile `index`. A missing row is marked
   /// and leaves its place as it is.
@@ -141,7 +152,7 @@ class RowFetcher {
   int32_t row_in_tile_;
   int32_t turn_;        // which of two neighbouring tiles this lane serves
   int32_t next_;        // its row in the next of them
-  int32_t after_next_;  // and in the one after
+  int32_t after_next_;  // entry of its row in the one after
 };
 
 }  // namespace baleen::kernels

@@ -8,11 +8,8 @@
 //   finish_block<kHeads>(params, shared, query, head_group);
 //
 // Always in the order of ranks, then of clusters: the same launch gives the same bits.
-//
-// Clusters: every block of a rank leaves its partial slice in the workspace and waits for the
-// others; then each joins its share of the slice. A block does not wait where the grid may not fit
-// the card at once, nor for long: it leaves, and the block that comes last joins its share too, so
-// no block ever needs another one to be running.
+// Clusters meet in the workspace (join_workspace.cuh), then each block joins its share of its
+// rank's slice, and of those that have gone.
 
 #include <cstdint>
 
@@ -21,53 +18,16 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/exp2.cuh"
-#include "kernels/ptx/global_counter.cuh"
-#include "kernels/ptx/global_word.cuh"
 #include "kernels/ptx/remote_arrive.cuh"
 #include "kernels/ptx/role_registers.cuh"
 #include "kernels/sparse_attention/attention_tile.cuh"
+#include "kernels/sparse_attention/join_workspace.cuh"
 
 namespace baleen::kernels {
 
 inline constexpr int kJoinDims = 8;
+inline constexpr int kPartsAtOnce = 8;  // of clusters, read at the same time
 inline constexpr float kLnOf2 = 0.6931471805599453F;
-
-/// Blocks of one rank that meet in the workspace. Zero before and after every launch.
-struct JoinCounter {
-  uint64_t arrived;  // low 8 bits: blocks that have left their slice; bit 8 + c: cluster c has gone
-  int32_t done;      // blocks that need `arrived` no more
-  int32_t unused;
-};
-inline constexpr int kJoinCounterWords = sizeof(JoinCounter) / 4;
-inline constexpr uint64_t kArrivedMask = 0xFF;
-inline constexpr int64_t kWaitClocks = 100'000;  // for other blocks, about 50 us
-static_assert(kMaxClusters <= 56);
-
-/// Where joined partials of clusters lie: counters first, then maxima and sums, then outputs.
-struct JoinWorkspace {
-  JoinCounter* counters;  // [query][head group][rank]
-  float* statistics;      // [query][head group][cluster][rank][2][heads]
-  float* outputs;         // [query][head group][cluster][heads][512]
-};
-
-__host__ __device__ inline int64_t join_counters(const SparseAttentionPlan& plan, int32_t groups) {
-  return static_cast<int64_t>(plan.max_queries) * groups * plan.cluster * kJoinCounterWords;
-}
-__host__ __device__ inline int64_t join_statistics(const SparseAttentionPlan& plan, int32_t heads) {
-  return static_cast<int64_t>(plan.max_queries) * plan.clusters * plan.cluster * 2 * heads;
-}
-__host__ __device__ inline int64_t join_outputs(const SparseAttentionPlan& plan, int32_t heads) {
-  return static_cast<int64_t>(plan.max_queries) * plan.clusters * heads * kKvDims;
-}
-
-__device__ __forceinline__ JoinWorkspace join_workspace(const SparseAttentionParams& params) {
-  const int32_t groups = params.heads / params.plan.heads_per_block;
-  auto* words = static_cast<float*>(params.workspace);
-  float* statistics = words + join_counters(params.plan, groups);
-  return {static_cast<JoinCounter*>(params.workspace),
-          statistics,
-          statistics + join_statistics(params.plan, params.heads)};
-}
 
 template <int kHeads>
 inline constexpr int kChunks = kHeads * kKvDims / kJoinDims;  // of a head group
@@ -229,47 +189,6 @@ __device__ __forceinline__ void store_output(const SparseAttentionParams& params
   }
 }
 
-/// Blocks that surely run at the same time: one per multiprocessor, and clusters of three and more
-/// leave some of those idle.
-__device__ __forceinline__ bool grid_fits_at_once(int32_t cluster) {
-  uint32_t multiprocessors;
-  asm("mov.u32 %0, %%nsmid;" : "=r"(multiprocessors));
-  const uint32_t most = cluster <= 2 ? multiprocessors / 2 * 2 : multiprocessors * 3 / 4;
-  return gridDim.x * gridDim.y * gridDim.z <= most;
-}
-
-/// Thread 0: tells that this block's slice lies in the workspace; true once those of all clusters
-/// do and this block is to join. `left` gets the clusters whose shares are to be joined beside its
-/// own.
-__device__ __forceinline__ bool meet_clusters(
-    JoinCounter* counter, int32_t clusters, int32_t part, bool waits, uint64_t& left) {
-  const auto all = static_cast<uint64_t>(clusters);
-  const uint64_t before = ptx::add_acquire_release_64(&counter->arrived, 1);
-  left = 0;
-  if ((before & kArrivedMask) + 1 == all) {
-    left = before >> 8;
-    return true;
-  }
-  if (waits) {
-    const int64_t begin = clock64();
-    do {
-      if ((ptx::load_acquire_64(&counter->arrived) & kArrivedMask) == all) {
-        return true;
-      }
-    } while (clock64() - begin < kWaitClocks);
-  }
-  const uint64_t leaving = ptx::or_acquire_release_64(&counter->arrived, uint64_t{1} << (8 + part));
-  return (leaving & kArrivedMask) == all;  // all came just now: nobody counts this block as gone
-}
-
-/// Thread 0, when this block reads `arrived` no more: the last to say so clears the counter.
-__device__ __forceinline__ void leave_clusters(JoinCounter* counter, int32_t clusters) {
-  if (ptx::add_acquire_release(&counter->done, 1) == clusters - 1) {
-    counter->arrived = 0;
-    counter->done = 0;
-  }
-}
-
 /// Joins chunks [begin, end) of all clusters. A warp computes the factors of a head.
 template <int kHeads>
 __device__ __forceinline__ void join_chunks(const SparseAttentionParams& params,
@@ -342,11 +261,26 @@ __device__ __forceinline__ void join_chunks(const SparseAttentionParams& params,
     const int head = chunk / kHeadChunks;
     const int place_in_head = chunk % kHeadChunks * kJoinDims;
     float o[kJoinDims] = {};
-#pragma unroll 8
-    for (int32_t p = 0; p < clusters; ++p) {
-      const auto* from = reinterpret_cast<const float4*>(
-          workspace.outputs + ((place * clusters + p) * kHeads + head) * kKvDims + place_in_head);
-      add_part(o, __ldcg(from), __ldcg(from + 1), factors[head * kMaxClusters + p]);
+    const auto* from = reinterpret_cast<const float4*>(
+        workspace.outputs + (place * clusters * kHeads + head) * kKvDims + place_in_head);
+#pragma unroll 1
+    for (int32_t first = 0; first < clusters; first += kPartsAtOnce) {
+      float4 low[kPartsAtOnce];
+      float4 high[kPartsAtOnce];
+#pragma unroll
+      for (int32_t p = 0; p < kPartsAtOnce; ++p) {  // all are under way before the first is used
+        if (first + p < clusters) {
+          const float4* part = from + static_cast<int64_t>(first + p) * (kHeads * kKvDims / 4);
+          low[p] = __ldcg(part);
+          high[p] = __ldcg(part + 1);
+        }
+      }
+#pragma unroll
+      for (int32_t p = 0; p < kPartsAtOnce; ++p) {
+        if (first + p < clusters) {
+          add_part(o, low[p], high[p], factors[head * kMaxClusters + first + p]);
+        }
+      }
     }
     store_output<kHeads>(params, first_row + head, chunk % kHeadChunks, o, stats.turns);
   }
@@ -378,21 +312,21 @@ __device__ __forceinline__ void join_clusters(const SparseAttentionParams& param
   if (stats.joins != 0) {
     const uint64_t others = ((uint64_t{1} << clusters) - 1) & ~(uint64_t{1} << part);
     const int share = (end - begin + clusters - 1) / clusters;
-    if (stats.left == others) {
-      join_chunks<kHeads>(params, shared, workspace, place, first_row, rank, begin, end);
-    } else {
-      for (int32_t of = 0; of < clusters; ++of) {
-        if (of == part || ((stats.left >> of) & 1) != 0) {
-          join_chunks<kHeads>(params,
-                              shared,
-                              workspace,
-                              place,
-                              first_row,
-                              rank,
-                              min(begin + of * share, end),
-                              min(begin + (of + 1) * share, end));
-          output_sync();  // before the next share's factors
-        }
+    const bool whole = stats.left == others;  // all others have gone
+    for (int32_t of = whole ? part : 0; of < clusters; ++of) {
+      if (of == part || ((stats.left >> of) & 1) != 0) {
+        join_chunks<kHeads>(params,
+                            shared,
+                            workspace,
+                            place,
+                            first_row,
+                            rank,
+                            whole ? begin : min(begin + of * share, end),
+                            whole ? end : min(begin + (of + 1) * share, end));
+        output_sync();  // before the next share's factors
+      }
+      if (whole) {
+        break;
       }
     }
   }
@@ -443,7 +377,8 @@ __device__ __forceinline__ void join_partials(const SparseAttentionParams& param
     }
   }
   output_sync();
-#pragma unroll 2
+  constexpr int kAtOnce = kHeads == 64 ? 1 : 2;  // little code where most of it runs once
+#pragma unroll kAtOnce
   for (int chunk = begin + thread; chunk < end; chunk += kOutputThreads) {
     const int head = chunk / kHeadChunks;
     const int dim = chunk % kHeadChunks * kJoinDims;

@@ -57,8 +57,8 @@ struct AttentionShape {
   static constexpr int kRawBegin = kUnitBytes - kUnitRows * kKvValueBytes;  // of a unit
   static constexpr int kHeldBlocks = kWide ? 5 : 0;  // blocks of 64 dims of q kept in registers
   // Registers of the threads of each role, within what the launch gives all of them.
-  static constexpr int kCopyRegisters = 24;
-  static constexpr int kScoreRegisters = kWide ? 152 : 112;
+  static constexpr int kCopyRegisters = 32;
+  static constexpr int kScoreRegisters = kWide ? 144 : 112;
   static constexpr int kOutputRegisters = kWide ? 168 : 104;
   static_assert(kCopyRegisters + kScoreGroups * kScoreRegisters +
                     kOutputGroups * kOutputRegisters <=

@@ -25,10 +25,12 @@ __device__ __forceinline__ int32_t source_length(const SparseAttentionSource& so
   return length > 0 ? length : 0;
 }
 
-__device__ __forceinline__ int32_t source_row(const SparseAttentionSource& source,
-                                              int32_t query,
-                                              int32_t slot,
-                                              int32_t length) {
+/// What the list or the page table says of a slot; -1 beyond the length. entry_row makes a row of
+/// it.
+__device__ __forceinline__ int32_t source_entry(const SparseAttentionSource& source,
+                                                int32_t query,
+                                                int32_t slot,
+                                                int32_t length) {
   if (slot >= length) {
     return -1;
   }
@@ -36,8 +38,24 @@ __device__ __forceinline__ int32_t source_row(const SparseAttentionSource& sourc
     return __ldg(source.rows + query * source.stride + slot);
   }
   const int32_t shift = __ffs(source.entries_per_page) - 1;
-  const int32_t page = __ldg(source.pages + query * source.stride + (slot >> shift));
-  return page < 0 ? -1 : (page << shift) + (slot & (source.entries_per_page - 1));
+  return __ldg(source.pages + query * source.stride + (slot >> shift));
+}
+
+__device__ __forceinline__ int32_t entry_row(const SparseAttentionSource& source,
+                                             int32_t slot,
+                                             int32_t entry) {
+  if (entry < 0 || source.rows != nullptr) {
+    return entry;
+  }
+  const int32_t shift = __ffs(source.entries_per_page) - 1;
+  return (entry << shift) + (slot & (source.entries_per_page - 1));
+}
+
+__device__ __forceinline__ int32_t source_row(const SparseAttentionSource& source,
+                                              int32_t query,
+                                              int32_t slot,
+                                              int32_t length) {
+  return entry_row(source, slot, source_entry(source, query, slot, length));
 }
 
 __device__ __forceinline__ RowAddress row_address(const KvPoolView& pool, int32_t row) {

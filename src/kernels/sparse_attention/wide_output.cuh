@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/ptx/role_registers.cuh"
+#include "kernels/ptx/shared_access.cuh"
 #include "kernels/sparse_attention/attention_output.cuh"
 #include "kernels/sparse_attention/wide_tile.cuh"
 
@@ -18,17 +19,25 @@ __device__ __forceinline__ void expand_wide_tile(const AttentionShared<kWideHead
                                                  int32_t index) {
   AttentionStats<kWideHeads>& stats = shared.stats();
   const int buffer = index % 3;
-  const int unit = static_cast<int>(threadIdx.x) / 32 - kGroupThreads / 32;
   ptx::barrier_wait_or_leave(&stats.fetched[buffer], (index / 3) & 1);
-  const int row = unit * kWideUnitRows + wide_lane_row();
+  // Pinned: what follows from it is computed again each time, registers are short.
+  const int thread = static_cast<int>(ptx::pinned(threadIdx.x));
+  const int lane = thread % 32;
+  const int unit = thread / 32 - kGroupThreads / 32;
+  const int row = unit * kWideUnitRows + wide_lane_row(lane);
   expand_unit(wide_unit(shared, buffer, unit),
               *shared.scales(buffer, row),
-              row_present(stats, buffer, row));
+              row_present(stats, buffer, row),
+              lane);
   ptx::fence_async_shared();
   __syncwarp();
-  if (threadIdx.x % 32 == 0) {
+  if (lane == 0) {
     ptx::barrier_arrive(&stats.expanded[buffer]);
   }
+}
+
+__device__ __forceinline__ uint64_t high_word(uint64_t descriptor) {
+  return descriptor & 0xFFFFFFFF00000000U;
 }
 
 __device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWideHeads>& shared,
@@ -60,13 +69,16 @@ __device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWid
         }
       }
     }
-    const uint64_t weights = ptx::k_major_descriptor(shared.weights(0));
-    const uint64_t rows = ptx::make_descriptor(
+    // Of a descriptor only the low word changes; pinned, so that no register holds one for long.
+    const uint64_t of_weights = ptx::k_major_descriptor(shared.weights(0));
+    const uint64_t of_rows = ptx::make_descriptor(
         ptx::shared_address(wide_unit(shared, buffer, 0)) +
             static_cast<uint32_t>(group * kDimBlocks / kOutputGroups * kWideBlockBytes),
         kWideBlockBytes,
         kWideUnitBytes,
         ptx::Swizzle::k128);
+    const uint32_t weights = ptx::pinned(static_cast<uint32_t>(of_weights));
+    const uint32_t rows = ptx::pinned(static_cast<uint32_t>(of_rows));
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -74,21 +86,21 @@ __device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWid
       for (int half = 0; half < 2; ++half) {
         ptx::Wgmma<ptx::Bf16, 128>::shared<0, 1>(
             acc[half],
-            ptx::advance_descriptor(weights, static_cast<uint32_t>(32 * k)),
-            ptx::advance_descriptor(
-                rows, static_cast<uint32_t>(2 * k * kWideUnitBytes + 2 * half * kWideBlockBytes)),
+            high_word(of_weights) | (weights + 32 * k / 16),
+            high_word(of_rows) |
+                (rows + (2 * k * kWideUnitBytes + 2 * half * kWideBlockBytes) / 16),
             1);
       }
     }
     ptx::wgmma_commit();
-    if (index + 2 < tiles) {
-      expand_wide_tile(shared, index + 2);
-    }
     ptx::wgmma_wait<0>();
     ptx::pin_registers(acc[0]);
     ptx::pin_registers(acc[1]);
     if (lane == 0) {
-      ptx::barrier_arrive(&stats.freed[buffer]);
+      ptx::barrier_arrive(&stats.freed[buffer]);  // before the wait for rows, which it may start
+    }
+    if (index + 2 < tiles) {
+      expand_wide_tile(shared, index + 2);
     }
   }
   // Totals are there, and nobody reads tiles or weights any more.

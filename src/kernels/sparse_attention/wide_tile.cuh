@@ -1,7 +1,7 @@
 #pragma once
 // A tile of rows as blocks of 64 heads keep it, and its expansion to bf16 in place.
 //
-//   expand_unit(wide_unit(shared, buffer, unit), scales, present);
+//   expand_unit(wide_unit(shared, buffer, unit), scales, present, lane);
 //
 // A tile is eight units of eight rows, one per output warp. A unit holds eight blocks of 64 dims,
 // each eight lines of 128 bytes in 128-byte swizzle: K-major for the scores, where rows are columns
@@ -38,8 +38,8 @@ __device__ __forceinline__ uint8_t* wide_unit(const AttentionShared<kWideHeads>&
 }
 /// Row of its unit that a lane expands: four lanes a row, dims 16 (l % 4) of each block. The order
 /// keeps 16-byte loads (eight lanes at a time) and 8-byte stores (sixteen) free of bank conflicts.
-__device__ __forceinline__ int wide_lane_row() {
-  const int q = static_cast<int>(threadIdx.x) % 32 / 4;
+__device__ __forceinline__ int wide_lane_row(int lane) {
+  const int q = lane / 4;
   return 2 * (q & 3) + ((q & 1) ^ (q >> 2));
 }
 
@@ -48,9 +48,9 @@ struct WideLines {
   uint8_t* quad[4];
 };
 
-__device__ __forceinline__ WideLines wide_lines(uint8_t* unit) {
-  const int row = wide_lane_row();
-  const int j = static_cast<int>(threadIdx.x) % 4;
+__device__ __forceinline__ WideLines wide_lines(uint8_t* unit, int lane) {
+  const int row = wide_lane_row(lane);
+  const int j = lane % 4;
   uint8_t* line = unit + row * 128 + (((j >> 1) ^ (row & 1)) << 4) + (j & 1) * 8;
   WideLines lines;
 #pragma unroll
@@ -63,57 +63,63 @@ __device__ __forceinline__ WideLines wide_lines(uint8_t* unit) {
 template <int kBlock>
 __device__ __forceinline__ void expand_nope_block(const WideLines& lines,
                                                   uint4 codes,
-                                                  uint2 scales,
-                                                  bool with_rest) {
-  const RowScale scale = row_scale(scale_byte(scales, kBlock));
+                                                  uint2 scales) {
+  const uint32_t multiplier = row_scale(scale_byte(scales, kBlock)).multiplier;
   const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
   for (int t = 0; t < 4; ++t) {
-    BfQuad quad = expand_e4m3(words[t], scale.multiplier);
-    if (with_rest) {
-      quad.even = ptx::multiply_bf16(quad.even, scale.rest);
-      quad.odd = ptx::multiply_bf16(quad.odd, scale.rest);
-    }
+    const BfQuad quad = expand_e4m3(words[t], multiplier);
     *reinterpret_cast<uint2*>(lines.quad[t] + kBlock * kWideBlockBytes) =
         make_uint2(quad.even, quad.odd);
   }
 }
 
-/// Expands the warp's unit. `scales` and `present` are those of this lane's row; a missing row
-/// becomes zeros, whatever its place held.
-__device__ __forceinline__ void expand_unit(uint8_t* unit, uint2 scales, bool present) {
-  const uint8_t* from = unit + kWideRawBegin + wide_lane_row() * kKvValueBytes +
-                        static_cast<int>(threadIdx.x) % 4 * 16;
-  const WideLines lines = wide_lines(unit);
-  const bool all_present = __all_sync(kWholeWarp, present);
+/// The second product of large scales, over the quads that this lane wrote.
+__device__ __forceinline__ void multiply_rest(uint8_t* unit, uint2 scales, int lane) {
+  const WideLines lines = wide_lines(unit, lane);
+#pragma unroll 1
+  for (int block = 0; block < kKvScales; ++block) {
+    const uint32_t rest = row_scale(scale_byte(scales, block)).rest;
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      auto* quad = reinterpret_cast<uint2*>(lines.quad[t] + block * kWideBlockBytes);
+      const uint2 pairs = *quad;
+      *quad = make_uint2(ptx::multiply_bf16(pairs.x, rest), ptx::multiply_bf16(pairs.y, rest));
+    }
+  }
+}
+
+/// Expands the warp's unit. `scales` and `present` are those of this lane's row. A missing row
+/// becomes finite numbers, whatever its place held: every e4m3 code expands to one, its scale is
+/// taken as the smallest and its rope dims as zeros. Its weights are zero, so nothing of it counts.
+__device__ __forceinline__ void expand_unit(uint8_t* unit, uint2 scales, bool present, int lane) {
+  const uint8_t* from = unit + kWideRawBegin + wide_lane_row(lane) * kKvValueBytes + lane % 4 * 16;
+  const WideLines lines = wide_lines(unit, lane);
+  const auto read = [&](int s) { return *reinterpret_cast<const uint4*>(from + 64 * s); };
+  uint4 segment[kSegments - kEarlyBlocks];
   if (!present) {
     scales = make_uint2(0, 0);
   }
-  const bool with_rest = __any_sync(kWholeWarp, needs_rest(scales));
-  uint4 segment[kSegments - kEarlyBlocks];
-  const auto read = [&](int s) {
-    uint4 bytes = *reinterpret_cast<const uint4*>(from + 64 * s);
-    if (!all_present && !present) {
-      bytes = make_uint4(0, 0, 0, 0);
-    }
-    return bytes;
-  };
 #pragma unroll
   for (int s = 0; s < kEarlyBlocks; ++s) {
     segment[s] = read(s);
   }
-  expand_nope_block<0>(lines, segment[0], scales, with_rest);
-  expand_nope_block<1>(lines, segment[1], scales, with_rest);
-  expand_nope_block<2>(lines, segment[2], scales, with_rest);
+  expand_nope_block<0>(lines, segment[0], scales);
+  expand_nope_block<1>(lines, segment[1], scales);
+  expand_nope_block<2>(lines, segment[2], scales);
 #pragma unroll
   for (int s = kEarlyBlocks; s < kSegments; ++s) {
     segment[s - kEarlyBlocks] = read(s);
   }
+  if (!present) {
+    segment[4] = make_uint4(0, 0, 0, 0);
+    segment[5] = make_uint4(0, 0, 0, 0);
+  }
   __syncwarp();  // every lane has read before anyone writes over the rows
-  expand_nope_block<3>(lines, segment[0], scales, with_rest);
-  expand_nope_block<4>(lines, segment[1], scales, with_rest);
-  expand_nope_block<5>(lines, segment[2], scales, with_rest);
-  expand_nope_block<6>(lines, segment[3], scales, with_rest);
+  expand_nope_block<3>(lines, segment[0], scales);
+  expand_nope_block<4>(lines, segment[1], scales);
+  expand_nope_block<5>(lines, segment[2], scales);
+  expand_nope_block<6>(lines, segment[3], scales);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const uint4 dims = segment[4 + half];
@@ -121,6 +127,9 @@ __device__ __forceinline__ void expand_unit(uint8_t* unit, uint2 scales, bool pr
         make_uint2(dims.x, dims.y);
     *reinterpret_cast<uint2*>(lines.quad[2 * half + 1] + kKvScales * kWideBlockBytes) =
         make_uint2(dims.z, dims.w);
+  }
+  if (needs_rest(scales)) {
+    multiply_rest(unit, scales, lane);
   }
 }
 
