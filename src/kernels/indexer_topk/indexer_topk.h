@@ -34,10 +34,11 @@ struct IndexerTopkParams {
 };
 
 /// How the row is spread: `cluster` blocks of 1,024 threads, each thread holding 4 * `vectors`
-/// scores in registers. Follows from captured maxima alone.
+/// scores in registers; a streamed row passes through them. Follows from captured maxima alone.
 struct IndexerTopkPlan {
-  int32_t cluster = 1;  // 1, 2, 4, 8 or 16
-  int32_t vectors = 1;  // 1, 2, 4 or 8
+  int32_t cluster = 1;    // 1, 2, 4, 8 or 16; streamed: 2
+  int32_t vectors = 1;    // 1, 2, 4 or 8; streamed: 8
+  bool streamed = false;  // k at most 1,024
 };
 
 /// True when the register path serves the shape; the portable kernel serves every shape.

@@ -58,8 +58,8 @@ void measure(BenchContext& bench, const Case& shape, const IndexerTopkPlan* plan
     name += "/" + testing::score_kind_name(shape.kind);
   }
   if (plan != nullptr) {
-    name +=
-        "/cluster:" + std::to_string(plan->cluster) + "/vectors:" + std::to_string(plan->vectors);
+    name += "/cluster:" + std::to_string(plan->cluster) +
+            (plan->streamed ? "/streamed" : "/vectors:" + std::to_string(plan->vectors));
   }
   if (!bench.wants(name)) {
     return;
@@ -108,6 +108,14 @@ void run(BenchContext& bench) {
   for (const IndexerTopkPlan& plan : {IndexerTopkPlan{8, 8}, IndexerTopkPlan{16, 4}}) {
     for (const int32_t rows : {1, 4, 8, 64}) {
       measure(bench, {262'144, rows, 512}, &plan);
+    }
+  }
+  for (const int32_t rows : {16, 32, 64, 128}) {
+    for (const int64_t count : {131'072, 196'608, 262'144}) {
+      const IndexerTopkPlan streamed{.cluster = 2, .vectors = 8, .streamed = true};
+      const IndexerTopkPlan registers{.cluster = count == 131'072 ? 4 : 8, .vectors = 8};
+      measure(bench, {count, rows, 512}, &streamed);
+      measure(bench, {count, rows, 512}, &registers);
     }
   }
   for (const IndexerTopkPlan& plan : {IndexerTopkPlan{1, 8},

@@ -103,6 +103,9 @@ struct Trials {
   bool portable = false;
 };
 
+constexpr IndexerTopkPlan kStreamed{.cluster = 2, .vectors = 8, .streamed = true};
+constexpr int64_t kStreamedSample = 65'536;  // entries of a streamed row that give the bound
+
 std::vector<IndexerTopkPlan> plans_for(const Trials& trials, int64_t max_entries, int32_t k) {
   std::vector<IndexerTopkPlan> plans;
   for (const int32_t cluster : trials.clusters) {
@@ -112,6 +115,9 @@ std::vector<IndexerTopkPlan> plans_for(const Trials& trials, int64_t max_entries
       if (fits && !smaller_fits && (cluster < 16 || k <= 1024)) {
         plans.push_back({cluster, vectors});
       }
+    }
+    if (cluster == kStreamed.cluster && max_entries > kStreamedSample && k <= 1024) {
+      plans.push_back(kStreamed);
     }
   }
   return plans;
@@ -242,15 +248,51 @@ TEST_F(IndexerTopkGpu, LengthsFarBelowTheCapturedMaximum) {
       const std::vector<int32_t> list = expected_list(preferred(row, length, 512), 512, 512);
       want.insert(want.end(), list.begin(), list.end());
     }
-    for (const int32_t cluster : {8, 16}) {
-      const IndexerTopkPlan plan{cluster, 64 / cluster};
+    for (const IndexerTopkPlan& plan : {IndexerTopkPlan{8, 8}, IndexerTopkPlan{16, 4}, kStreamed}) {
       const auto got = runner.run(
           512, 512, owned_stream(), [&](const IndexerTopkParams& params, cudaStream_t s) {
             launch_indexer_topk_sm90(params, plan, s);
           });
-      ASSERT_EQ(got, want) << testing::score_kind_name(kind) << " cluster " << cluster << ": "
+      ASSERT_EQ(got, want) << testing::score_kind_name(kind) << " cluster " << plan.cluster << ": "
                            << first_difference(got, want);
     }
+  }
+}
+
+TEST_F(IndexerTopkGpu, StreamedRowsAtEveryBoundaryOfSampleAndChunks) {
+  const auto check = [&](const ScoreKind kind, int64_t count) {
+    const std::vector<float> row = make_scores(kind, count, static_cast<uint64_t>(count) * 17 + 3);
+    const std::vector<int32_t> best = preferred(row, count, 1024);
+    TopkRunner runner({row}, {static_cast<int32_t>(count)}, count);
+    for (const int32_t k : {1, 512, 1024}) {
+      const auto got =
+          runner.run(k, k, owned_stream(), [&](const IndexerTopkParams& params, cudaStream_t s) {
+            launch_indexer_topk_sm90(params, kStreamed, s);
+          });
+      const std::vector<int32_t> want = expected_list(best, k, k);
+      ASSERT_EQ(got, want) << testing::score_kind_name(kind) << " n " << count << " k " << k << ": "
+                           << first_difference(got, want);
+    }
+  };
+  for (const int64_t count : {600,
+                              4'095,
+                              4'096,
+                              4'097,
+                              8'193,
+                              49'152,
+                              49'153,
+                              65'535,
+                              65'536,
+                              65'537,
+                              98'305,
+                              131'071,
+                              131'073,
+                              163'845,
+                              200'000}) {
+    ASSERT_NO_FATAL_FAILURE(check(ScoreKind::kNormal, count));
+  }
+  for (const ScoreKind kind : testing::all_score_kinds()) {
+    ASSERT_NO_FATAL_FAILURE(check(kind, 98'305));
   }
 }
 

@@ -3,6 +3,8 @@
 // 2. Entries above it go to the first block's shared memory. Too few: the score itself is the k-th
 //    and its lowest entries join. Too many (runs, crowds): a better bound, or one digit by digit.
 // 3. The first block chooses among them exactly and writes in ascending order.
+// Many long rows are streamed through shared memory by pairs of blocks instead, so that all rows
+// are under way at once: the score of step 1 comes from a sample of the row.
 #include <algorithm>
 
 #include "base/check.h"
@@ -10,6 +12,7 @@
 #include "kernels/indexer_topk/final_choice.cuh"
 #include "kernels/indexer_topk/indexer_topk.h"
 #include "kernels/indexer_topk/lone_block.h"
+#include "kernels/indexer_topk/row_stream.cuh"
 #include "kernels/ptx/pdl.cuh"
 
 namespace baleen::kernels {
@@ -18,15 +21,22 @@ namespace {
 constexpr int64_t kMaxEntries = 262'144;  // entries that the bit map of one block covers
 constexpr int64_t kEntriesPerVector = 4 * kTopkThreads;
 constexpr uint32_t kListPlaces = 8192;        // candidates over all blocks of a cluster
+constexpr uint32_t kRingChunks = 3;           // of a streamed row in shared memory
+constexpr uint32_t kLeastGuessed = 64;        // entries; of fewer a sample says too little
 constexpr uint32_t kLoneListPlaces = 16'384;  // of a block without peers
 constexpr int64_t kEarlyEntries = 1 << 20;    // of all rows: so few cost nothing to load in vain
+constexpr int32_t kStreamedCluster = 2;
+constexpr int32_t kStreamedVectors = 8;             // of the sample
+constexpr int64_t kLeastStreamedEntries = 131'072;  // measured: below, waves of rows are quicker
+constexpr int32_t kLeastStreamedRows = 48;
 
 struct TopkTask {
   IndexerTopkParams params;
   uint32_t capacity;  // candidates per block
   uint32_t words;     // of the bit map, a multiple of 8
   uint32_t page_shift;
-  bool load_early;  // reads up to max_entries before it knows the length
+  uint32_t ring_chunks;  // of a streamed row
+  bool load_early;       // reads up to max_entries before it knows the length
 };
 
 uint32_t log2_of(uint32_t power) {
@@ -48,6 +58,12 @@ __device__ __forceinline__ TopkArena arena_of(const TopkTask& task, uint32_t blo
   return arena;
 }
 
+/// Chunks of a streamed row, behind the arena.
+__device__ __forceinline__ uint8_t* ring_of(const TopkTask& task, const TopkArena& arena) {
+  auto* const end = reinterpret_cast<uint8_t*>(arena.marks_before + task.words);
+  return end + (128 - ptx::shared_address(end) % 128) % 128;
+}
+
 /// Tells all blocks how many entries this one has pushed. Contains a cluster barrier.
 __device__ __forceinline__ void tell_kept(uint32_t rank, uint32_t blocks, RowShared& shared) {
   __syncthreads();
@@ -57,14 +73,23 @@ __device__ __forceinline__ void tell_kept(uint32_t rank, uint32_t blocks, RowSha
   ptx::cluster_sync();
 }
 
+/// How many entries of a streamed row's sample are to reach the bound, which then is a guess: half
+/// as many again as the share of k that falls to the sample. Where the sample is the row, k.
+__device__ __forceinline__ uint32_t guessed_share(uint32_t k, uint32_t length) {
+  constexpr uint32_t kSample = kStreamedCluster * kStreamedVectors * 4 * kTopkThreads;
+  const uint32_t spread = (length + kSample - 1) / kSample;
+  return k < kLeastGuessed || spread <= 1 ? k : (3 * k + 2 * spread - 1) / (2 * spread);
+}
+
 /// After a first push that kept too few or too many: corrects the cut until the candidates hold the
 /// k best and fit, and returns the floor they were taken with. A function of its own that loads the
 /// row again, so that the usual way has all registers for itself.
-template <int kVectors>
+template <int kVectors, bool kStreams>
 __device__ __noinline__ uint32_t push_again(const TopkTask* task,
                                             uint32_t row_number,
                                             uint32_t floor,
                                             uint32_t top,
+                                            bool guessed,
                                             RowShared* shared_place) {
   const IndexerTopkParams& params = task->params;
   RowShared& shared = *shared_place;
@@ -72,15 +97,25 @@ __device__ __noinline__ uint32_t push_again(const TopkTask* task,
   const uint32_t blocks = ptx::cluster_size();
   const TopkArena arena = arena_of(*task, blocks);
   const auto k = static_cast<uint32_t>(params.k);
-  RegisterRow<kVectors> row(params.scores + row_number * params.score_stride,
-                            static_cast<uint32_t>(params.lengths[row_number]),
-                            rank,
-                            blocks);
+  RegisterRow<kVectors, kStreams> row(params.scores + row_number * params.score_stride,
+                                      static_cast<uint32_t>(params.lengths[row_number]),
+                                      rank,
+                                      blocks);
   uint64_t* const region = ptx::peer_pointer(arena.list, 0) + rank * task->capacity;
   bool lopsided_tried = false;
   while (true) {
     const uint32_t kept = sum_of(shared.board.kept, blocks);
-    if (max_of(shared.board.kept, blocks) > task->capacity) {
+    if (guessed && kept < k) {  // the guess was too high
+      uint32_t sample_top;
+      floor = row.lower_bound(k, shared, &sample_top);
+      guessed = false;
+      if (threadIdx.x == 0) {
+        shared.kept = 0;
+      }
+      __syncthreads();
+      row.push_all_above(floor, region, task->capacity, shared);
+    } else if (max_of(shared.board.kept, blocks) > task->capacity) {
+      guessed = false;
       floor = lopsided_tried ? row.refine(floor, top, k, task->capacity, shared, arena.histogram)
                              : max(floor, row.lopsided_bound(k, shared));
       lopsided_tried = true;
@@ -88,7 +123,7 @@ __device__ __noinline__ uint32_t push_again(const TopkTask* task,
         shared.kept = 0;
       }
       ptx::cluster_sync();  // no peer still reads the histogram or the counts
-      row.push_above(floor, region, task->capacity, shared);
+      row.push_all_above(floor, region, task->capacity, shared);
     } else if (kept <
                k) {  // the k-th best has the key `floor`: some of its lowest entries are wanted
       const uint32_t limit = row.tie_limit(floor, k - kept, shared, arena.histogram);
@@ -105,11 +140,12 @@ __device__ __noinline__ uint32_t push_again(const TopkTask* task,
 }
 
 /// Chooses one row with all blocks of the cluster.
-template <int kVectors>
+template <int kVectors, bool kStreams>
 __device__ void choose_row(const TopkTask& task,
                            uint32_t row_number,
                            const TopkArena& arena,
-                           RowShared& shared) {
+                           RowShared& shared,
+                           RingBarriers& barriers) {
   const IndexerTopkParams& params = task.params;
   const uint32_t rank = ptx::cluster_rank();
   const uint32_t blocks = ptx::cluster_size();
@@ -129,7 +165,12 @@ __device__ void choose_row(const TopkTask& task,
   if (!task.load_early) {
     limit = static_cast<uint32_t>(max(0, stated_length));
   }
-  RegisterRow<kVectors> row(params.scores + row_number * params.score_stride, limit, rank, blocks);
+  const float* const scores = params.scores + row_number * params.score_stride;
+  const RowStream stream(ring_of(task, arena), task.ring_chunks, barriers, scores, limit);
+  if (kStreams && limit > k) {
+    stream.start();
+  }
+  RegisterRow<kVectors, kStreams> row(scores, limit, rank, blocks);
   const auto length = static_cast<uint32_t>(max(0, stated_length));
   const auto list_end = static_cast<uint32_t>(params.list_stride);
   ptx::cluster_wait();  // all blocks run, so their shared memory may be written
@@ -148,13 +189,24 @@ __device__ void choose_row(const TopkTask& task,
     row.clip(length);
   }
   uint32_t top;
-  uint32_t floor = row.lower_bound(k, shared, &top);
+  uint32_t floor = row.lower_bound(kStreams ? guessed_share(k, length) : k, shared, &top);
   uint64_t* const region = ptx::peer_pointer(arena.list, 0) + rank * task.capacity;
-  row.push_above(floor, region, task.capacity, shared);
+  if constexpr (kStreams) {
+    stream.push_above(floor, region, task.capacity, shared);
+    __syncthreads();
+    if (threadIdx.x < blocks) {
+      *ptx::peer_pointer(&shared.board.top[rank], threadIdx.x) = shared.top;
+    }
+  } else {
+    row.push_above(floor, region, task.capacity, shared);
+  }
   tell_kept(rank, blocks, shared);
+  if constexpr (kStreams) {
+    top = max_of(shared.board.top, blocks);
+  }
   const bool fits = max_of(shared.board.kept, blocks) <= task.capacity;
   if (!fits || sum_of(shared.board.kept, blocks) < k) [[unlikely]] {
-    floor = push_again<kVectors>(&task, row_number, floor, top, &shared);
+    floor = push_again<kVectors, kStreams>(&task, row_number, floor, top, kStreams, &shared);
   }
   if (rank != 0) {
     return;  // nothing touches this block's shared memory any more
@@ -166,10 +218,11 @@ __device__ void choose_row(const TopkTask& task,
   }
 }
 
-template <int kVectors>
+template <int kVectors, bool kStreams>
 __global__ __launch_bounds__(kTopkThreads,
                              1) void topk_kernel(const __grid_constant__ TopkTask task) {
   __shared__ RowShared shared;
+  __shared__ RingBarriers barriers;
   const uint32_t blocks = ptx::cluster_size();
   const TopkArena arena = arena_of(task, blocks);
   ptx::cluster_arrive();
@@ -183,13 +236,14 @@ __global__ __launch_bounds__(kTopkThreads,
   if (threadIdx.x == 0) {
     shared.kept = 0;
     shared.small = 0;
+    shared.top = 0;
   }
   ptx::wait_for_predecessor();
   // The first barrier after this, in lower_bound, orders the zeros above before their use.
-  choose_row<kVectors>(task, blockIdx.x / blocks, arena, shared);
+  choose_row<kVectors, kStreams>(task, blockIdx.x / blocks, arena, shared, barriers);
 }
 
-template <int kVectors>
+template <int kVectors, bool kStreams = false>
 void launch_with(const IndexerTopkParams& params, uint32_t blocks, cudaStream_t stream) {
   const auto needed = static_cast<uint32_t>(params.k) + 64;
   const auto row_places = static_cast<uint32_t>((params.max_entries + 1) / 2 * 2);
@@ -200,17 +254,19 @@ void launch_with(const IndexerTopkParams& params, uint32_t blocks, cudaStream_t 
       .capacity = std::max(places, (needed + 1) / 2 * 2),
       .words = static_cast<uint32_t>((params.max_entries + 255) / 256 * 8),
       .page_shift = log2_of(static_cast<uint32_t>(params.page_entries)),
-      .load_early = params.num_rows * params.max_entries <= kEarlyEntries,
+      .ring_chunks = kStreams ? kRingChunks : 0,
+      .load_early = !kStreams && params.num_rows * params.max_entries <= kEarlyEntries,
   };
-  const std::size_t bytes =
-      8ULL * (blocks * task.capacity + kSmallList) + 6ULL * task.words + 4ULL * kBins;
+  const std::size_t bytes = 8ULL * (blocks * task.capacity + kSmallList) + 6ULL * task.words +
+                            4ULL * kBins + (kStreams ? 128 : 0) +
+                            std::size_t{kChunkBytes} * task.ring_chunks;
   device::launch(stream,
                  {.grid = dim3(static_cast<uint32_t>(params.num_rows) * blocks),
                   .block = dim3(kTopkThreads),
                   .cluster = blocks,
                   .shared_bytes = bytes,
                   .programmatic = params.programmatic},
-                 topk_kernel<kVectors>,
+                 topk_kernel<kVectors, kStreams>,
                  task);
 }
 
@@ -222,6 +278,9 @@ bool indexer_topk_sm90_supports(int64_t max_entries, int32_t k) {
 
 IndexerTopkPlan plan_indexer_topk(int64_t max_entries, int32_t num_rows, int32_t k) {
   IndexerTopkPlan plan;
+  if (max_entries >= kLeastStreamedEntries && num_rows >= kLeastStreamedRows && k <= 1024) {
+    return {.cluster = kStreamedCluster, .vectors = kStreamedVectors, .streamed = true};
+  }
   // A block's thread maxima bound at most 1,024 places, best when far fewer are asked of it.
   const auto too_small = [&](int64_t blocks) {
     return blocks * 8 * kEntriesPerVector < max_entries ||
@@ -260,13 +319,15 @@ void launch_indexer_topk_sm90(const IndexerTopkParams& params,
                    (params.slots == nullptr || params.page_table != nullptr),
                "page_entries={}",
                params.page_entries);
-  BALEEN_CHECK(plan.cluster * plan.vectors * kEntriesPerVector >= params.max_entries &&
-                   (plan.cluster < 16 || params.k <= 1024),
-               "cluster={} vectors={} max_entries={} k={}",
-               plan.cluster,
-               plan.vectors,
-               params.max_entries,
-               params.k);
+  BALEEN_CHECK(
+      (plan.streamed ? plan.cluster == kStreamedCluster && params.k <= 1024
+                     : plan.cluster * plan.vectors * kEntriesPerVector >= params.max_entries) &&
+          (plan.cluster < 16 || params.k <= 1024),
+      "cluster={} vectors={} max_entries={} k={}",
+      plan.cluster,
+      plan.vectors,
+      params.max_entries,
+      params.k);
   if (params.num_rows == 0) {
     return;
   }
@@ -274,6 +335,9 @@ void launch_indexer_topk_sm90(const IndexerTopkParams& params,
     return launch_indexer_topk_lone(params, stream);
   }
   const auto blocks = static_cast<uint32_t>(plan.cluster);
+  if (plan.streamed) {
+    return launch_with<kStreamedVectors, true>(params, blocks, stream);
+  }
   switch (plan.vectors) {
     case 1:
       return launch_with<1>(params, blocks, stream);

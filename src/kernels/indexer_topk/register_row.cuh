@@ -5,6 +5,10 @@
 //
 //   RegisterRow<8> row(scores, length, rank, blocks);
 //   uint32_t floor = row.lower_bound(k, shared, &top);     // at least k scores reach `floor`
+//
+// A streamed row is longer than the registers. They first hold a sample of it, groups of four words
+// taken evenly, whose lower bound is one of the row; the passes over the whole row load stretch
+// after stretch.
 
 #include <cstdint>
 
@@ -16,7 +20,8 @@
 namespace baleen::kernels {
 
 inline constexpr uint32_t kMaxCluster = 16;
-inline constexpr uint32_t kMaxLevels = 5;  // quotas of k / blocks, 2 k / blocks, ... k
+inline constexpr uint32_t kSampleGroup = 4;  // words
+inline constexpr uint32_t kMaxLevels = 5;    // quotas of k / blocks, 2 k / blocks, ... k
 inline constexpr uint32_t kBoundWarps =
     22;  // warps whose n-th best enters the bound; see lower_bound
 
@@ -38,6 +43,7 @@ struct RowShared {
   alignas(16) uint32_t warp_level[kMaxLevels][kTopkWarps];
   uint32_t kept;  // candidates of this block
   uint32_t small;
+  uint32_t top;  // largest key this block has seen of a streamed row
 };
 
 /// Reductions over the `count` <= 32 values of a board row, by every warp for itself.
@@ -101,23 +107,17 @@ __device__ __forceinline__ uint32_t nth_largest_of_32(const uint32_t* keys, uint
   return __shfl_sync(kFullMask, mine, __ffs(static_cast<int>(holders)) - 1);
 }
 
-template <int kVectors>
+template <int kVectors, bool kStreams = false>
 class RegisterRow {
  public:
-  /// Loads the entries below `limit`; those at or beyond the row's length are cut off by `clip`.
+  /// Loads the entries below `limit` (of a streamed row the sample of them); those at or beyond the
+  /// row's length are cut off by `clip`.
   __device__ RegisterRow(const float* scores, uint32_t limit, uint32_t rank, uint32_t blocks)
-      : length_(limit), rank_(rank), blocks_(blocks) {
-    if (first_entry(kVectors - 1) + 4 <= limit) {  // all loads at once, without branches between
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        set(v, __ldcg(reinterpret_cast<const float4*>(scores + first_entry(v))));
-      }
-    } else {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        set(v, load_guarded(scores, first_entry(v)));
-      }
+      : length_(limit), rank_(rank), blocks_(blocks), scores_(scores) {
+    if constexpr (kStreams) {
+      spread_ = max((limit + held() - 1) / held(), 1U);
     }
+    load();
   }
 
   /// Gives the row its length, at most the limit it was loaded with.
@@ -137,7 +137,15 @@ class RegisterRow {
 
   /// Entry of element 0 of vector v; its four elements are neighbours.
   __device__ __forceinline__ uint32_t first_entry(int v) const {
-    return first_entry_of(threadIdx.x, static_cast<uint32_t>(v));
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t row_of_words = (static_cast<uint32_t>(v) * 4 + lane / 8) * kTopkWarps;
+    uint32_t word = (row_of_words + threadIdx.x / 32) * blocks_ + rank_;
+    if constexpr (kStreams) {
+      if (spread_ > 0) {
+        word = word / kSampleGroup * (kSampleGroup * spread_) + word % kSampleGroup;
+      }
+    }
+    return begin_ + word * 32 + (lane % 8) * 4;
   }
 
   /// A key that at least k entries of the row reach, and the row's largest key; the same in every
@@ -203,8 +211,12 @@ class RegisterRow {
   }
 
   /// Puts this block's entries above `floor` into `list` (in any block's shared memory), in no
-  /// order, at most `capacity`; adds their number to shared.kept.
-  __device__ void push_above(uint32_t floor, uint64_t* list, uint32_t capacity, RowShared& shared) {
+  /// order, at most `capacity`; adds their number to shared.kept. Of a streamed row, those of the
+  /// stretch in hand.
+  __device__ __forceinline__ void push_above(uint32_t floor,
+                                             uint64_t* list,
+                                             uint32_t capacity,
+                                             RowShared& shared) {
     ptx::pin_registers(values_);  // keys are made where needed, not kept
     const float least = key_score(max(floor + 1, kLeastNumberKey));  // NaN, so none, above +inf
 #pragma unroll
@@ -222,6 +234,14 @@ class RegisterRow {
         }
       }
     }
+  }
+
+  /// push_above for every stretch of the row.
+  __device__ __forceinline__ void push_all_above(uint32_t floor,
+                                                 uint64_t* list,
+                                                 uint32_t capacity,
+                                                 RowShared& shared) {
+    for_each_stretch([&] { push_above(floor, list, capacity, shared); });
   }
 
   /// The same for the entries below `limit` whose key is `tie_key`.
@@ -297,10 +317,23 @@ class RegisterRow {
     }
   };
 
-  __device__ __forceinline__ uint32_t first_entry_of(uint32_t thread, uint32_t v) const {
-    const uint32_t lane = thread % 32;
-    const uint32_t word = (v * 4 + lane / 8) * kTopkWarps + thread / 32;
-    return (word * blocks_ + rank_) * 32 + (lane % 8) * 4;
+  /// Entries that the registers of all blocks hold.
+  __device__ __forceinline__ uint32_t held() const {
+    return kVectors * 4 * kTopkThreads * blocks_;
+  }
+
+  __device__ __forceinline__ void load() {
+    if (first_entry(kVectors - 1) + 4 <= length_) {  // all loads at once, without branches between
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        set(v, __ldcg(reinterpret_cast<const float4*>(scores_ + first_entry(v))));
+      }
+    } else {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        set(v, load_guarded(scores_, first_entry(v)));
+      }
+    }
   }
 
   /// Key of this thread's best score; NaN only when all are.
@@ -338,19 +371,34 @@ class RegisterRow {
                  fmaxf(values_[4 * v + 2], values_[4 * v + 3]));
   }
 
+  template <class Pass>
+  __device__ __forceinline__ void for_each_stretch(Pass pass) {
+    if constexpr (kStreams) {
+      spread_ = 0;
+      for (begin_ = 0; begin_ < length_; begin_ += held()) {
+        load();
+        pass();
+      }
+    } else {
+      pass();
+    }
+  }
+
   template <class Visit>
   __device__ __forceinline__ void for_each(Visit visit) {
-    ptx::pin_registers(values_);
+    for_each_stretch([&] {
+      ptx::pin_registers(values_);
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
+      for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const uint32_t entry = first_entry(v) + static_cast<uint32_t>(e);
-        if (entry < length_) {
-          visit(score_key(values_[4 * v + e]), entry);
+        for (int e = 0; e < 4; ++e) {
+          const uint32_t entry = first_entry(v) + static_cast<uint32_t>(e);
+          if (entry < length_) {
+            visit(score_key(values_[4 * v + e]), entry);
+          }
         }
       }
-    }
+    });
   }
 
   /// Shrinks [low, high] to the keys the row has in it (at least one).
@@ -391,6 +439,11 @@ class RegisterRow {
   __device__ __forceinline__ void count_ties(uint32_t tie_key,
                                              uint32_t shift,
                                              uint32_t* histogram) {
+    for_each_stretch([&] { count_ties_in_hand(tie_key, shift, histogram); });
+  }
+  __device__ __forceinline__ void count_ties_in_hand(uint32_t tie_key,
+                                                     uint32_t shift,
+                                                     uint32_t* histogram) {
     ptx::pin_registers(values_);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
@@ -445,6 +498,9 @@ class RegisterRow {
   uint32_t length_;
   uint32_t rank_;
   uint32_t blocks_;
+  const float* scores_;
+  uint32_t begin_ = 0;   // of the stretch in hand
+  uint32_t spread_ = 0;  // of the sample in hand: groups of words from one to the next
 };
 
 }  // namespace baleen::kernels
