@@ -154,6 +154,30 @@ TEST(SequenceCaptureTest, AFullPoolGivesUpTheLeastRecentPoint) {
   EXPECT_EQ(work.cache().stats().evicted_points, 1);
 }
 
+TEST(SequenceCaptureTest, AHitKeepsAPointFresh) {
+  WorkloadOptions options = full_size();
+  options.cache.sizes.checkpoint_slots = 2;
+  options.cache.capture.prompt = false;
+  CacheWorkload work(options);
+  const auto turn = [&](int32_t seed) {
+    const int a = work.admit(some_ids(100, seed));
+    work.run(a, 100, 0);
+    work.finish(a);
+    work.submit({});
+    work.process_all();
+  };
+  const auto next_of = [&](int32_t seed) { return joined(some_ids(100, seed), {3}); };
+  turn(1);
+  turn(2);
+  const int again = work.admit(next_of(1));
+  EXPECT_EQ(work.sequence(again).lease.cached_tokens(), 100);
+  work.abort(again);
+  turn(3);
+  EXPECT_EQ(work.cache().peek({.ids = next_of(1)}).hit, 100);
+  EXPECT_EQ(work.cache().peek({.ids = next_of(2)}).hit, 0);
+  EXPECT_SOUND(work);
+}
+
 TEST(SequenceCaptureTest, SkipsAndCountsWhenAllPointsAreInUse) {
   WorkloadOptions options = full_size();
   options.cache.sizes.checkpoint_slots = 1;
@@ -277,6 +301,81 @@ TEST(SequenceCaptureTest, ASequenceThatMeetsPagesWithoutDraftRowsHidesThem) {
   EXPECT_EQ(work.sequence(drafting).lease.full_pages()[0],
             work.sequence(plain).lease.full_pages()[0]);
   EXPECT_EQ(work.sequence(drafting).lease.draft_begin(), 256);
+}
+
+TEST(SequenceCaptureTest, DraftRowsReplaceAPageWithoutThemThatNobodyReads) {
+  CacheWorkload work(full_size());
+  const std::vector<int32_t> prompt = some_ids(300);
+  const int plain = work.admit(prompt);
+  const int drafting = work.admit(prompt, {.drafts = true});
+  work.submit({{plain, 300, 0}});
+  work.process_all();
+  work.finish(plain);
+  work.submit({{drafting, 300, 0}});
+  work.process_all();
+  EXPECT_SOUND(work);
+  EXPECT_EQ(work.cache().stats().windows_adopted, 1);
+  const int next = work.admit(joined(first_of(prompt, 256), some_ids(40, 3)), {.drafts = true});
+  EXPECT_EQ(work.sequence(next).lease.cached_tokens(), 256);
+  EXPECT_EQ(work.sequence(next).lease.draft_begin(), 0);
+  EXPECT_EQ(work.sequence(next).lease.draft_hole(), 255);  // made with another next token
+  work.run(next, 64, 3);
+  EXPECT_SOUND(work);
+}
+
+TEST(SequenceCaptureTest, TwoPagesThatOthersWentOnDifferentlyHideBothRows) {
+  WorkloadOptions options = small_size(60, 40);
+  options.cache.geometry = {.page_tokens = 4,
+                            .window = 8,
+                            .c4_ratio = 2,
+                            .c128_ratio = 4,
+                            .resume_step = 2,
+                            .prompt_step = 4,
+                            .open_group_rows = 2};
+  options.cache.rings = {.c4_rows = 4, .c128_rows = 12};
+  options.cache.capture = {.interval = 0, .prompt = false, .branch = false, .turn = false};
+  CacheWorkload work(options);
+  const std::vector<int32_t> common = some_ids(8);
+  for (const int32_t shared : {4, 8}) {  // the first page, then both, end before another token
+    const int a =
+        work.admit(joined(first_of(common, shared), some_ids(3, 100 * shared)), {.drafts = true});
+    work.run(a, 8, 1);
+    work.finish(a);
+  }
+  const int b = work.admit(joined(common, some_ids(3, 50)), {.drafts = true});
+  EXPECT_EQ(work.sequence(b).lease.cached_tokens(), 8);
+  EXPECT_EQ(work.sequence(b).lease.draft_begin(), 4);
+  EXPECT_EQ(work.sequence(b).lease.draft_hole(), 7);
+  work.run(b, 8, 3);
+  EXPECT_SOUND(work);
+}
+
+TEST(SequenceCaptureTest, OnlyWhoContinuesTheCapturedTokensWaitsForThem) {
+  CacheWorkload work(full_size());
+  const std::vector<int32_t> ids = some_ids(300);
+  const int a = work.admit(ids);
+  work.run(a, 300, 0);
+  work.finish(a);
+  work.submit({});  // carries the capture out; not complete yet
+  ASSERT_EQ(work.last_captures().size(), 1U);
+  const CheckpointSlot target = work.last_captures()[0].target;
+  const auto waits = [&](SequenceKey key) {
+    return work.cache().will_reach(target, key, work.cache().peek(key));
+  };
+  const std::vector<int32_t> next = joined(ids, {3});
+  EXPECT_TRUE(waits({.ids = next}));
+  EXPECT_FALSE(waits({.ids = next, .space = {.cache_salt = "other"}}));
+  EXPECT_FALSE(waits({.ids = next, .share = false}));
+  EXPECT_FALSE(waits({.ids = next, .reuse_limit = 299}));
+  EXPECT_FALSE(waits({.ids = ids})) << "its last token has to run";
+  for (const size_t differs : {0, 255, 256, 299}) {
+    std::vector<int32_t> other = next;
+    other[differs] += 1;
+    EXPECT_FALSE(waits({.ids = other})) << differs;
+  }
+  work.process_all();
+  EXPECT_FALSE(waits({.ids = next})) << "it is there";
+  EXPECT_SOUND(work);
 }
 
 }  // namespace
