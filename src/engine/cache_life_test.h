@@ -39,8 +39,8 @@ class CacheLife : private SequenceKeys {
         scheduler_(config, *this, &cache_),
         overlap_(overlap) {}
 
-  void enqueue(SequenceId id, std::vector<int32_t> prompt) {
-    scheduler_.enqueue(id, static_cast<int32_t>(prompt.size()));
+  void enqueue(SequenceId id, std::vector<int32_t> prompt, QueuePlace place = {}) {
+    scheduler_.enqueue(id, static_cast<int32_t>(prompt.size()), std::move(place));
     tokens_[id] = std::move(prompt);
   }
   void remove(SequenceId id, Ending ending) {
@@ -244,6 +244,13 @@ class CacheLife : private SequenceKeys {
     memory_.submit(std::move(out));
     memory_.run_oldest();
     ASSERT_EQ(memory_.fault(), "");
+    // What a resume point may still take from the rings is judged by this.
+    for (const ScheduledRow& row : step.rows) {
+      if (tokens_.contains(row.sequence)) {
+        ASSERT_GE(cache_.sequences()[static_cast<size_t>(row.slot.value())].written_end,
+                  row.first_position + row.num_tokens);
+      }
+    }
   }
 
   template <class NextToken>

@@ -129,12 +129,19 @@ TEST(EngineControlTest, RetractedRequestsGiveUpTheirPagesAndGoOnAlike) {
       EXPECT_EQ(interrupted, plain);
     }
   }
-  EXPECT_EQ(cached_answers([](Engine& engine) {
-              ASSERT_TRUE(engine.pause(PauseMode::kInPlace).ok());
-              EXPECT_EQ(engine.stats().num_running, 3);
-              ASSERT_TRUE(engine.resume().ok());
-            }),
-            plain);
+  for (const int32_t max_drafts : {0, 3}) {
+    const auto held = cached_answers(
+        [](Engine& engine) {
+          ASSERT_TRUE(engine.pause(PauseMode::kInPlace).ok());
+          EXPECT_EQ(engine.stats().num_running, 3);
+          const int64_t num_steps = engine.stats().num_steps;
+          std::this_thread::sleep_for(milliseconds(20));
+          EXPECT_EQ(engine.stats().num_steps, num_steps) << "no step is left in flight";
+          ASSERT_TRUE(engine.resume().ok());
+        },
+        max_drafts);
+    EXPECT_EQ(held, plain);
+  }
 }
 
 TEST(EngineControlTest, AbortReachesAPausedEngine) {
