@@ -170,6 +170,54 @@ TEST(DraftedEngineTest, ACrowdedCacheWithDraftsAnswersAsAPlainEngine) {
   EXPECT_GT(crowded.stats().num_preemptions, 0);
 }
 
+TEST(DraftedEngineTest, PausesInTheMiddleOfDraftsChangeNoAnswer) {
+  // Held in place, or given up with what was drafted and had again, pages kept or flushed; pages
+  // are short in between, so that some are preempted as well, and one leaves while all are held.
+  enum class Pause { kInPlace, kRetract, kRetractAndFlush };
+  DraftBench plain({});
+  std::vector<GenerationRequest> requests = requests_of_all_kinds(70);
+  requests.erase(requests.begin(), requests.begin() + 2);
+  std::vector<std::shared_ptr<CollectingSink>> expected;
+  for (GenerationRequest& request : requests) {
+    // Each grows over a page border; together they need more pages than there are.
+    const auto index = static_cast<int32_t>(expected.size());
+    request.prompt = some_ids(200 + 9 * index, index);
+    expected.push_back(plain.run(request));
+  }
+  for (const Pause how : {Pause::kInPlace, Pause::kRetract, Pause::kRetractAndFlush}) {
+    DraftBench drafted(
+        {.max_drafts = 3, .num_slots = 6, .step_tokens = 128, .chunk = 64, .full_pages = 7});
+    std::vector<std::shared_ptr<CollectingSink>> sinks;
+    for (const GenerationRequest& request : requests) {
+      sinks.push_back(drafted.submit(request));
+    }
+    const auto leaves = drafted.submit(requests[1]);
+    const std::string leaving = drafted.last_id();
+    for (const size_t num_tokens : {2, 5, 11, 18, 27, 40}) {
+      sinks[num_tokens % sinks.size()]->wait_for_tokens(num_tokens, std::chrono::seconds(60));
+      drafted.pause(how == Pause::kInPlace ? engine::PauseMode::kInPlace
+                                           : engine::PauseMode::kRetract);
+      if (how == Pause::kRetractAndFlush) {
+        drafted.flush_cache();
+      }
+      if (num_tokens == 18) {
+        drafted.abort(leaving);
+      }
+      const engine::EngineStats held = drafted.stats();
+      EXPECT_EQ(held.num_running == 0, how != Pause::kInPlace);
+      drafted.resume();
+    }
+    leaves->wait();
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      sinks[i]->wait();
+      ASSERT_NO_FATAL_FAILURE(
+          expect_same_answer(*sinks[i], *expected[i], "request " + std::to_string(i)));
+    }
+    EXPECT_GT(drafted.ahead().moved, 0);
+    EXPECT_GT(drafted.stats().num_preemptions, 0);
+  }
+}
+
 TEST(DraftedEngineTest, PrefixHitsKeepAnswersAndDrafts) {
   // Every draft is recorded: behind a prefix hit the draft layer must guess as in a cold run.
   using Guesses = std::map<int64_t, std::vector<int32_t>>;  // by position

@@ -224,7 +224,10 @@ class DraftBench {
   void abort(const std::string& id) { engine_->abort(id); }
   std::string last_id() const { return std::to_string(next_ - 1); }
   /// No step is run, requests are queued.
-  void pause() { EXPECT_TRUE(engine_->pause(engine::PauseMode::kInPlace).ok()); }
+  void pause(engine::PauseMode mode = engine::PauseMode::kInPlace) {
+    EXPECT_TRUE(engine_->pause(mode).ok());
+  }
+  void flush_cache() { EXPECT_TRUE(engine_->flush_cache().ok()); }
   void resume() { EXPECT_TRUE(engine_->resume().ok()); }
 
  private:
