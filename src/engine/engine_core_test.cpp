@@ -1,5 +1,7 @@
 // The engine turn by turn, without its thread: what a request keeps when it is given up in the
 // middle and had again, and what the cache keeps of one that was aborted.
+#include "engine/engine_core.h"
+
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "cache/cache_test_options.h"
-#include "engine/engine_core.h"
 #include "engine/engine_test_bench.h"
 #include "engine/synthetic_executor.h"
 
