@@ -1,5 +1,5 @@
-// Who gives way when pages or slots are short, and who does not: one test per rule of the
-// scheduler, over the cache and a model of the memory.
+// Who gives way when pages or slots are short, who does not, and who comes next: one test per rule
+// of the scheduler, over the cache and a model of the memory.
 
 #include <cstdint>
 #include <map>
@@ -75,16 +75,16 @@ TEST(SchedulerPreemptionTest, TheLastAdmittedOfTheLeastPriorityGivesItsPagesUp) 
 TEST(SchedulerPreemptionTest, WhoGaveWayOftenEnoughIsSparedWhileThereIsAnother) {
   for (const int32_t most : {1, 2}) {
     PreemptedLife run(
-        cache::small_size(12, 12),
-        {.num_slots = 3, .max_step_tokens = 48, .max_prefill_chunk = 16, .max_preemptions = most});
-    for (const int32_t id : {0, 1, 2}) {
-      run.life.enqueue(SequenceId(id), cache::some_ids(30, 100 * id));
+        cache::small_size(16, 16),
+        {.num_slots = 4, .max_step_tokens = 80, .max_prefill_chunk = 16, .max_preemptions = most});
+    for (const int32_t id : {0, 1, 2, 3}) {
+      run.life.enqueue(SequenceId(id), cache::some_ids(20, 100 * id));
     }
     std::map<SequenceId, int32_t> count;
     size_t num_seen = 0;
     int32_t num_protected = 0;  // choices that another rule would have made otherwise
     for (int turns = 0; run.life.is_busy() && turns < 2000; ++turns) {
-      ASSERT_NO_FATAL_FAILURE(run.turn(150));
+      ASSERT_NO_FATAL_FAILURE(run.turn(180));
       for (; num_seen < run.victims.size(); ++num_seen) {
         const SequenceId victim = run.victims[num_seen];
         for (const SequenceId other : run.spared) {
@@ -94,7 +94,7 @@ TEST(SchedulerPreemptionTest, WhoGaveWayOftenEnoughIsSparedWhileThereIsAnother) 
         ++count[victim];
       }
     }
-    EXPECT_EQ(run.life.ended().size(), 3U);
+    EXPECT_EQ(run.life.ended().size(), 4U);
     EXPECT_GT(num_protected, 0) << most;
   }
 }
@@ -130,6 +130,7 @@ TEST(SchedulerPreemptionTest, OneUrgentSequenceTakesThePagesOfOneOther) {
     run.life.enqueue(SequenceId(2), cache::some_ids(40, 200), {.priority = kFarAbove});
     for (int turns = 0; run.is_waiting(SequenceId(2)) && turns < 20; ++turns) {
       ASSERT_NO_FATAL_FAILURE(run.turn());
+      ASSERT_TRUE(run.life.tokens().contains(SequenceId(2)));
     }
     EXPECT_FALSE(run.is_waiting(SequenceId(2)));
     EXPECT_EQ(run.victims, std::vector{SequenceId(1)}) << overlap;
@@ -175,7 +176,8 @@ TEST(SchedulerPreemptionTest, ACopyOfASequenceThatLeftBeforeItsFirstRowIsDropped
   run.turn();
   run.life.enqueue(
       SequenceId(2), cache::joined(history, cache::some_ids(5, 9)), {.priority = kFarAbove});
-  run.life.enqueue(SequenceId(3), cache::some_ids(30, 500), {.priority = kFarAbove});
+  run.life.enqueue(
+      SequenceId(3), cache::joined(history, cache::some_ids(30, 500)), {.priority = kFarAbove});
   ASSERT_NO_FATAL_FAILURE(run.turn());
   ASSERT_FALSE(run.is_waiting(SequenceId(2)));
   ASSERT_TRUE(run.is_waiting(SequenceId(3)));
@@ -186,6 +188,20 @@ TEST(SchedulerPreemptionTest, ACopyOfASequenceThatLeftBeforeItsFirstRowIsDropped
   EXPECT_EQ(run.life.ended().size(), 4U);
   run.life.cache().flush();
   EXPECT_EQ(run.life.cache().budget().free_full, 40) << "its ticket is complete";
+}
+
+TEST(SchedulerPreemptionTest, TheClientThatRanLessIsAdmittedNext) {
+  PreemptedLife run(cache::small_size(),
+                    {.num_slots = 1, .max_step_tokens = 32, .max_prefill_chunk = 16});
+  const std::vector<int32_t> prompt_of_b = cache::some_ids(20, 700);
+  run.life.enqueue(SequenceId(0), cache::some_ids(20, 100), {.client = "a"});
+  run.life.enqueue(SequenceId(1), cache::some_ids(20, 400), {.client = "a"});
+  run.life.enqueue(SequenceId(2), prompt_of_b, {.client = "b"});
+  for (int turns = 0; run.life.is_busy() && turns < 200; ++turns) {
+    ASSERT_NO_FATAL_FAILURE(run.turn(30));
+  }
+  ASSERT_EQ(run.life.ended().size(), 3U);
+  EXPECT_EQ(cache::first_of(run.life.ended()[1], 20), prompt_of_b) << "tokens run are charged";
 }
 
 }  // namespace
