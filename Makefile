@@ -45,7 +45,7 @@ program: $(BUILD)/build.ninja  ## build the program alone: build/bin/baleen
 check-long: build ## the long form of checks that `make test` runs in short; rows go to bench/results/cpu
 	@export BALEEN_BIN=$(BUILD)/bin PYTHONDONTWRITEBYTECODE=1 BALEEN_RESULTS=$(RESULTS)/$(TODAY)-structured.csv; \
 	  BALEEN_LONG=1 $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_structured_answers.py \
-	  tests/e2e/test_agent_sessions.py tests/e2e/test_schemathesis.py tests/e2e/test_train.py tests/e2e/test_rl.py
+	  tests/e2e/test_agent_sessions.py tests/e2e/test_schemathesis.py tests/e2e/test_program.py tests/e2e/test_train.py tests/e2e/test_rl.py
 	@BALEEN_BIN=$(BUILD)/bin PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/soak/soak.py --csv $(RESULTS)/$(TODAY)-soak.csv
 	@$(MAKE) --no-print-directory fuzz FUZZ_CSV=$(RESULTS)/$(TODAY)-fuzz.csv
 

@@ -11,6 +11,7 @@ import pytest
 from conftest import ABACUS, BIN
 
 PROGRAM = BIN / "baleen"
+LONG = bool(os.environ.get("BALEEN_LONG"))
 pytestmark = pytest.mark.usefixtures("program")
 IDS = [[1, 5, 3, 9, 2, 7, 8, 4, 6, 10, 11, 3, 5, 7, 2, 9, 30], [4]]
 
@@ -116,7 +117,7 @@ FRACTIONS = [(["plan"], "--swa-full-tokens-ratio"), (["plan"], "--checkpoint-mem
              (["convert", "nowhere", "target", "--format", "bf16"], "--max-shard-gb")]
 
 
-@pytest.mark.parametrize("arguments, named", [
+BAD_LINES = [
     ([], "subcommand"),
     (["serve"], "model"),
     (["bench"], "model"),
@@ -145,7 +146,11 @@ FRACTIONS = [(["plan"], "--swa-full-tokens-ratio"), (["plan"], "--checkpoint-mem
     (["bench"], "model"),
     (["bench", "kernels", "--replays", 0], "--replays"),
     (["bench", "kernels"], "CUDA"),  # no build of this host's tests has both kernels and a device
-])
+]
+
+
+# Each is a start of the program, which costs more than what it does: a third of them, all with make check-long.
+@pytest.mark.parametrize("arguments, named", BAD_LINES if LONG else BAD_LINES[::3])
 def test_bad_command_line_ends_with_one_line_and_code_1(arguments, named):
     assert named in refused(*arguments)
 

@@ -27,7 +27,7 @@ NUM_SCHEMAS = 50
 AT_A_TIME = 16
 WORDS = ["rot", "grün", "蓝色", "👩‍💻", "a b", "", "\"quoted\"", "back\\slash", "line\nend", "ｶﾅ"]
 # Name, drafts, answers of each kind in the short form; 0: only in the long one.
-MODELS = [("made-up", 0, 100), ("made-up", 3, 40), ("abacus", 0, 0), ("abacus", 3, 5), ("random", 0, 0), ("random", 3, 5)]
+MODELS = [("made-up", 0, 50), ("made-up", 3, 20), ("abacus", 0, 0), ("abacus", 3, 4), ("random", 0, 0), ("random", 3, 4)]
 
 
 def some_schema(source, depth):
