@@ -7,6 +7,7 @@
 
 #include "kernels/linear/linear_device.h"
 #include "kernels/linear/linear_ring.cuh"
+#include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/mbarrier.cuh"
 #include "numerics/bfloat16.h"
 #include "numerics/float8.h"
@@ -35,6 +36,17 @@ __device__ __forceinline__ float4 tree_sum(const float4* first, int distance, in
   return sum;
 }
 
+/// `value` as stored, rounded by the instruction (of a NaN it makes the
+/// canonical one).
+template <class Stored>
+__device__ __forceinline__ Stored stored(float value) {
+  if constexpr (sizeof(Stored) == 4) {
+    return value;
+  } else {
+    return static_cast<Stored>(ptx::pack_bf16(value, 0.0F));
+  }
+}
+
 /// Stores one output of one token.
 __device__ __forceinline__ void store_output(const LinearDeviceTask& task,
                                              int64_t token,
@@ -44,7 +56,7 @@ __device__ __forceinline__ void store_output(const LinearDeviceTask& task,
   if (task.output == LinearOutput::kFloat32) {
     static_cast<float*>(task.y)[at] = value;
   } else {
-    static_cast<uint16_t*>(task.y)[at] = numerics::bf16_from_float(value);
+    static_cast<uint16_t*>(task.y)[at] = stored<uint16_t>(value);
   }
 }
 

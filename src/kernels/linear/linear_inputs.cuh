@@ -1,7 +1,7 @@
 #pragma once
-// What a consumer thread of the linear kernel brings beside the weights: its block's stretch of x
-// in shared memory, where it stays, and the scales of x and weights. Included by
-// linear_products.cuh.
+// What a consumer thread of the linear kernel brings beside the weights: its
+// block's stretch of x in shared memory, where it stays, and the scales of x
+// and weights. Included by linear_products.cuh.
 
 #include <cstdint>
 
@@ -12,8 +12,8 @@
 
 namespace baleen::kernels::linear_body {
 
-/// A scale as stored. Decoding is left to scale_value, so that a thread that asks for a scale does
-/// not wait for it.
+/// A scale as stored. Decoding is left to scale_value, so that a thread that
+/// asks for a scale does not wait for it.
 __device__ __forceinline__ uint32_t request_scale(const void* scales,
                                                   ScaleFormat format,
                                                   int64_t at) {
@@ -98,26 +98,40 @@ struct Inputs {
     ptx::async_copy_commit();
   }
 
-  /// x's scale of block `block` for the tokens 4 * round + warp (FP8 products have four consumer
-  /// warps).
+  /// x's scale of block `block` for the tokens 4 * round + warp (FP8 products
+  /// have four consumer warps).
   __device__ __forceinline__ void read_x_scales(const Item& item, int block) {
     const LinearDeviceTask& task = params.tasks[item.task];
     const int blocks = scale_blocks(task);
-    const int token_begin = item.token_tile * kTokens;
+    const int token = item.token_tile * kTokens + warp;
+    const int left = block < blocks ? params.num_tokens - token : 0;
+    const int64_t at = token * task.x_scale_stride + rank * blocks + block;
+    if (task.x_scale_format == ScaleFormat::kUe8m0) {
+      read_scales(static_cast<const uint8_t*>(task.x_scales) + at, task.x_scale_stride, left);
+    } else {
+      read_scales(static_cast<const uint32_t*>(task.x_scales) + at, task.x_scale_stride, left);
+    }
+  }
+  template <class Stored>
+  __device__ __forceinline__ void read_scales(const Stored* at, int64_t stride, int left) {
 #pragma unroll
     for (int round = 0; round < kTokens / 4; ++round) {
-      const int token = token_begin + 4 * round + warp;
-      x_scale[round] = block < blocks && token < params.num_tokens
-                           ? request_scale(task.x_scales,
-                                           task.x_scale_format,
-                                           token * task.x_scale_stride + rank * blocks + block)
-                           : 0U;
+      x_scale[round] = 4 * round < left ? uint32_t{*at} : 0U;
+      at += 4 * stride;
     }
   }
   __device__ __forceinline__ void keep_x_scales(int block, ScaleFormat format) const {
+    float* place = arena.x_scales + block * kTokens + warp;
+    if (format == ScaleFormat::kUe8m0) {
 #pragma unroll
-    for (int round = 0; round < kTokens / 4; ++round) {
-      arena.x_scales[block * kTokens + 4 * round + warp] = scale_value(x_scale[round], format);
+      for (int round = 0; round < kTokens / 4; ++round) {
+        place[4 * round] = numerics::ue8m0_to_float(static_cast<uint8_t>(x_scale[round]));
+      }
+    } else {
+#pragma unroll
+      for (int round = 0; round < kTokens / 4; ++round) {
+        place[4 * round] = numerics::float_from_bits(x_scale[round]);
+      }
     }
   }
 

@@ -56,8 +56,11 @@ constexpr int32_t ring_stage_bytes(int32_t token_tile) {
 constexpr int32_t resident_x_bytes(int32_t x_chunks, int32_t token_tile) {
   return x_is_resident(token_tile) ? x_chunks * token_tile * 128 : 0;
 }
+/// Of a lone block only what is quantised, which two row tiles can be, passes through it.
 constexpr int32_t reduction_bytes(int32_t cluster, int32_t token_tile, int32_t row_tiles) {
-  return cluster * ((token_tile / 2 + cluster - 1) / cluster) * row_tiles * 32 * 16;
+  return cluster == 1 && row_tiles == 1
+             ? 0
+             : cluster * ((token_tile / 2 + cluster - 1) / cluster) * row_tiles * 32 * 16;
 }
 constexpr int32_t scale_bytes(int32_t scale_blocks, int32_t token_tile) {
   return scale_blocks * (token_tile + 2) * 4;

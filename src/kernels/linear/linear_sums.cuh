@@ -1,6 +1,7 @@
 #pragma once
-// From accumulators to y: partial sums of a cluster's blocks meet at the block that owns the token
-// pair, which adds them as a balanced tree and stores. Included by linear_body.cuh.
+// From accumulators to y: partial sums of a cluster's blocks meet at the block
+// that owns the token pair, which adds them as a balanced tree and stores.
+// Included by linear_body.cuh.
 
 #include <cstdint>
 
@@ -33,15 +34,31 @@ struct Sums : Products<T, kTokens, kRowTiles> {
 
   /// Without a cluster and without quantising, straight from the accumulators.
   __device__ void store_item(const Item& item) const {
+    if (params.tasks[item.task].output == LinearOutput::kFloat32) {
+      store_all<float>(item);
+    } else {
+      store_all<uint16_t>(item);
+    }
+  }
+  template <class Stored>
+  __device__ __forceinline__ void store_all(const Item& item) const {
     const LinearDeviceTask& task = params.tasks[item.task];
-    const int64_t row =
-        static_cast<int64_t>(item.row_block) * (64 * kRowTiles) + 16 * warp + lane / 4;
+    const int row = item.row_block * (64 * kRowTiles) + 16 * warp + lane / 4;
+    const int first = item.token_tile * kTokens + 2 * (lane % 4);
+    const int left = params.num_tokens - first;
+    const int64_t stride = task.y_stride;
+    Stored* at = static_cast<Stored*>(task.y) + first * stride + row;
 #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j) {
-      const int token = item.token_tile * kTokens + 8 * j + 2 * (lane % 4);
-      if (token < params.num_tokens) {
-        store_fragment(task, token, token + 1 < params.num_tokens, row, fragment(j));
+      if (8 * j < left) {
+        at[0] = stored<Stored>(acc[4 * j]);
+        at[8] = stored<Stored>(acc[4 * j + 2]);
       }
+      if (8 * j + 1 < left) {
+        at[stride] = stored<Stored>(acc[4 * j + 1]);
+        at[stride + 8] = stored<Stored>(acc[4 * j + 3]);
+      }
+      at += 8 * stride;
     }
   }
 
