@@ -21,32 +21,36 @@ class PageWalk {
   /// `pages` (shared memory) holds the page count of each of several requests. All lanes of the
   /// warp call.
   __device__ PageWalk(const int32_t* pages, int32_t requests) : pages_(pages) {
+    constexpr uint32_t kWholeWarp = 0xFFFFFFFFU;
     const auto block = static_cast<int32_t>(blockIdx.x);
+    const auto blocks = static_cast<int32_t>(gridDim.x);
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-    int64_t total = 0;
+    int32_t total = 0;
     for (int32_t base = 0; base < requests; base += 32) {
-      total += __reduce_add_sync(0xFFFFFFFFU, base + lane < requests ? pages[base + lane] : 0);
+      total += __reduce_add_sync(kWholeWarp, base + lane < requests ? pages[base + lane] : 0);
     }
-    const int64_t begin = total * block / gridDim.x;
-    const int64_t end = total * (block + 1) / gridDim.x;
-    left_ = static_cast<int32_t>(end - begin);
-    int64_t before = 0;
+    // total * block / blocks, rounded down, without its 64-bit product.
+    const int32_t each = total / blocks;
+    const int32_t rest = total - each * blocks;
+    const int32_t begin = each * block + rest * block / blocks;
+    left_ = each * (block + 1) + rest * (block + 1) / blocks - begin;
+    int32_t before = 0;
     for (int32_t base = 0; base < requests; base += 32) {
       const int32_t mine = base + lane < requests ? pages[base + lane] : 0;
-      const int32_t sum = __reduce_add_sync(0xFFFFFFFFU, mine);
-      if (begin < before + sum) {
-        int64_t at = before;
-        for (int32_t i = 0; i < 32; ++i) {
-          const int32_t count = __shfl_sync(0xFFFFFFFFU, mine, i);
-          if (begin < at + count) {
-            request_ = base + i;
-            page_ = static_cast<int32_t>(begin - at);
-            return;
-          }
-          at += count;
-        }
+      int32_t end = mine;  // of this lane's request, among those from `base` on
+#pragma unroll
+      for (int32_t distance = 1; distance < 32; distance *= 2) {
+        const int32_t lower = __shfl_up_sync(kWholeWarp, end, distance);
+        end += lane >= distance ? lower : 0;
       }
-      before += sum;
+      const uint32_t beyond = __ballot_sync(kWholeWarp, begin < before + end);
+      if (beyond != 0) {
+        const int32_t first = __ffs(static_cast<int>(beyond)) - 1;
+        request_ = base + first;
+        page_ = begin - before - __shfl_sync(kWholeWarp, end - mine, first);
+        return;
+      }
+      before += __shfl_sync(kWholeWarp, end, 31);
     }
     left_ = 0;
   }
