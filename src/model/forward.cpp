@@ -136,6 +136,10 @@ void Sequence::advance_in_pages(int64_t count, const uint8_t* streams) {
   state_->value.advance_in_pages(count, rows);
 }
 
+int64_t Sequence::draft_rows_end() const {
+  return state_->value.mtp_layer(0).raw->end();
+}
+
 void Sequence::hide_draft_rows(int64_t before, int64_t hole) {
   state_->value.hide_draft_rows({.before = before, .hole = hole});
 }

@@ -67,6 +67,8 @@ class Sequence {
   /// theirs after the last block for the draft layer, bf16 [count, n·H] in the memory of the
   /// device; null where no draft layer runs.
   void advance_in_pages(int64_t count, const uint8_t* streams);
+  /// Position of the draft layer's next row.
+  int64_t draft_rows_end() const;
   /// Rows of the draft layer that must not be read: those before `before`, and `hole` (-1: none).
   void hide_draft_rows(int64_t before, int64_t hole);
   /// Forgets the chain of guesses behind the tokens processed so far.

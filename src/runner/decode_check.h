@@ -12,9 +12,10 @@
 namespace baleen::runner {
 
 /// Runs a stored prompt in the body and the tokens behind it in both, each reading what the other
-/// wrote. Returns the rms difference of their logits over the rms of the body's around their mean.
-/// Throws Error when it is above half, or a logit is not finite: rounding to 8 and 4 bits explains
-/// some hundredths to two tenths, while rows of another token, page or layer give more than one.
+/// wrote, and where the path runs prompts the whole text there once more. Returns the rms
+/// difference of their logits over the rms of the body's around their mean. Throws Error when it is
+/// above half, or a logit is not finite: rounding to 8 and 4 bits explains some hundredths to two
+/// tenths, while rows of another token, page or layer give more than one.
 double check_decode_path(model::Model& model, cache::PoolMemory& pools, DecodePath& path);
 
 }  // namespace baleen::runner

@@ -1,8 +1,8 @@
 #pragma once
-// A second way to run the decode and verify rows of a step, beside the model's body: a few tokens
-// of each of some sequences whose rows lie in the pools of the shared cache. Both ways read and
-// write the same bytes there, so a sequence may go from one to the other between any two tokens.
-// Owned by the executor, used on its thread; the pools outlive it.
+// A second way to run the rows of a step, beside the model's body: tokens of some sequences whose
+// rows lie in the pools of the shared cache, one or a few of each or, where the path runs prompts,
+// any number. Both ways read and write the same bytes there, so a sequence may go from one to the
+// other between any two tokens. Owned by the executor, used on its thread; the pools outlive it.
 //
 //   path->change_page(change);              // every change of the page tables, in order
 //   path->run(rows);                        // rows of all layers are in the pools afterwards
@@ -28,11 +28,16 @@
 
 namespace baleen::runner {
 
+/// Results that a run of one row alone may want; of several rows, each may want max_row_tokens().
+inline constexpr int32_t kMostRowResults = 64;
+
 /// Tokens of the slot's sequence at `position` and behind it; all rows before are in the pools.
 struct DecodeRow {
   std::span<const int32_t> ids;
   RequestSlot slot;
   int32_t position = 0;
+  int32_t first_result =
+      0;  // logits or draws are wanted behind this token of `ids` and those after
   const engine::SamplingRow* draw = nullptr;    // the path draws by these; null: logits are wanted
   std::span<const uint32_t> allowed_bits = {};  // of the draw, 32 tokens per word; empty: all
 };
@@ -49,16 +54,17 @@ class DecodePath {
 
   virtual std::string name() const = 0;        // for the log and /v1/models
   virtual int64_t max_context() const = 0;     // positions that it runs
-  virtual int32_t max_row_tokens() const = 0;  // ids of a row
+  virtual int32_t max_row_tokens() const = 0;  // ids of a row, unless the path runs prompts
+  virtual bool runs_prompts() const = 0;       // rows of any length
   virtual int64_t device_bytes() const = 0;    // of its own, beside the pools
   virtual void change_page(const cache::PageChange& change) = 0;
   /// Whether the path draws by these parameters, for a sequence without counts for penalties.
   virtual bool draws(const engine::SamplingRow& sampling) const = 0;
   /// Returns when the results are there. Throws Error when the device fails or refuses a row.
   virtual void run(std::span<const DecodeRow> rows) = 0;
-  /// Of the latest run, a row without `draw`: float32 [vocabulary] behind its token `index`.
+  /// Of the latest run, a row without `draw`: float32 [vocabulary], the row's result `index`.
   virtual std::span<const float> logits(std::size_t row, std::size_t index) const = 0;
-  /// Of the latest run, a row with `draw`: drawn behind its token `index` as if all before stood.
+  /// Of the latest run, a row with `draw`: its result `index`, drawn as if all tokens before stood.
   virtual DrawnToken drawn(std::size_t row, std::size_t index) const = 0;
   /// Streams after the last block, bf16 [ids of the row, n·H], in the device's memory.
   virtual const uint8_t* streams(std::size_t row) const = 0;
@@ -71,7 +77,8 @@ struct DecodePathContext {
   std::string folder;  // of the weights
   int32_t num_slots = 0;
   int64_t max_context = 0;
-  int32_t max_row_tokens = 1;  // that will be asked for
+  int32_t max_row_tokens = 1;  // that will be asked for, beside prompts
+  int32_t max_step_tokens = 1;
   int32_t device_index = 0;
   // Radians per position of the rotated pairs: of window layers, and of the others.
   std::vector<double> plain_frequencies;

@@ -51,6 +51,7 @@ struct PathUse {
   int64_t draws = 0;     // tokens that the path drew itself
   int64_t verified = 0;  // rows of several tokens
   int64_t most_rows = 0;
+  int64_t prompt_parts = 0;  // rows of prompts, some of them parts of what a step runs
 };
 
 class ForgetfulPath final : public DecodePath {
@@ -59,6 +60,7 @@ class ForgetfulPath final : public DecodePath {
   ForgetfulPath(const DecodePathContext& context,
                 int64_t max_context,
                 PathUse& use,
+                bool prompts,
                 bool wrong_page = false)
       : with_drafts_(context.max_row_tokens > 1),
         model_(fixed_order_model(context.max_row_tokens - 1)),
@@ -66,11 +68,13 @@ class ForgetfulPath final : public DecodePath {
         max_context_(max_context),
         max_row_tokens_(context.max_row_tokens),
         use_(use),
+        prompts_(prompts),
         wrong_page_(wrong_page) {}
 
   std::string name() const override { return "forgetful"; }
   int64_t max_context() const override { return max_context_; }
   int32_t max_row_tokens() const override { return max_row_tokens_; }
+  bool runs_prompts() const override { return prompts_; }
   int64_t device_bytes() const override { return 0; }
 
   void change_page(const cache::PageChange& change) override {
@@ -91,13 +95,13 @@ class ForgetfulPath final : public DecodePath {
   }
 
   void draw_token(const DecodeRow& row, std::size_t r, std::size_t index) {
-    const auto token = static_cast<std::size_t>(output_.spans[r].begin) + index;
+    const std::size_t token = token_of(r, index);
     if (const engine::SamplingRow* draw = row.draw) {
       kernels::SamplingParams params;
       params.temperature = draw->temperature;
       params.seed = draw->seed;
       params.sample_index = draw->sample_index;
-      params.position = int64_t{row.position} + 1 + static_cast<int64_t>(index);
+      params.position = int64_t{row.position} + row.first_result + 1 + static_cast<int64_t>(index);
       params.want_logprob = draw->want_logprobs;
       params.top_logprobs = draw->top_logprobs;
       params.allowed_bits = row.allowed_bits;
@@ -125,10 +129,20 @@ class ForgetfulPath final : public DecodePath {
     drawn_.assign(output_.logits.size() / static_cast<std::size_t>(output_.vocab_size), {});
     tops_.assign(drawn_.size(), {});
     streams_.resize(drawn_.size() * stream_bytes());
+    first_results_.clear();
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      use_.verified += rows[r].ids.size() > 1 ? 1 : 0;
+      const auto count = static_cast<int32_t>(rows[r].ids.size());
+      first_results_.push_back(static_cast<std::size_t>(rows[r].first_result));
+      // Only prompts are long or want nothing behind some tokens.
+      const bool prompt = count > max_row_tokens_ || rows[r].first_result > 0;
+      ASSERT_TRUE(prompts_ || !prompt);
+      use_.prompt_parts += prompt ? 1 : 0;
+      use_.verified += !prompt && count > 1 ? 1 : 0;
+      ASSERT_LE(count - rows[r].first_result, rows.size() == 1 ? kMostRowResults : max_row_tokens_);
+      for (int32_t i = rows[r].first_result; i < count; ++i) {
+        draw_token(rows[r], r, static_cast<std::size_t>(i - rows[r].first_result));
+      }
       for (std::size_t i = 0; i < rows[r].ids.size(); ++i) {
-        draw_token(rows[r], r, i);
         if (with_drafts_) {
           const auto token = static_cast<std::size_t>(output_.spans[r].begin) + i;
           sequences[r].copy_streams(
@@ -142,27 +156,32 @@ class ForgetfulPath final : public DecodePath {
   }
 
   std::span<const float> logits(std::size_t row, std::size_t index) const override {
-    return output_.row(output_.spans[row].begin + static_cast<int64_t>(index));
+    return output_.row(static_cast<int64_t>(token_of(row, index)));
   }
 
   /// Every second parameter set, by its seed's parity, so that both ways occur.
   bool draws(const engine::SamplingRow& sampling) const override { return sampling.seed % 2 == 0; }
   DrawnToken drawn(std::size_t row, std::size_t index) const override {
-    const auto token = static_cast<std::size_t>(output_.spans[row].begin) + index;
-    return {drawn_[token], tops_[token]};
+    return {drawn_[token_of(row, index)], tops_[token_of(row, index)]};
   }
   const uint8_t* streams(std::size_t row) const override {
     return streams_.data() + static_cast<std::size_t>(output_.spans[row].begin) * stream_bytes();
   }
 
  private:
+  std::size_t token_of(std::size_t row, std::size_t result) const {
+    return static_cast<std::size_t>(output_.spans[row].begin) + first_results_[row] + result;
+  }
+
   bool with_drafts_;
   model::Model model_;
   cache::PoolMemory& pools_;
   int64_t max_context_;
   int32_t max_row_tokens_;
   PathUse& use_;
+  bool prompts_;
   bool wrong_page_;
+  std::vector<std::size_t> first_results_;  // by row of the run
   std::map<RequestSlot, cache::SequencePages> pages_;
   model::ForwardOutput output_;
   kernels::SamplingWorkspace workspace_;
@@ -173,25 +192,31 @@ class ForgetfulPath final : public DecodePath {
 
 class PathBench {
  public:
-  PathBench(int32_t slots, int64_t cache_bytes, int64_t path_context, int32_t drafts = 0) {
+  PathBench(int32_t slots,
+            int64_t cache_bytes,
+            int64_t path_context,
+            int32_t drafts = 0,
+            bool prompts = false) {
     RunnerConfig runner{.num_slots = slots,
                         .max_step_tokens = 128,
                         .cache_bytes = cache_bytes,
                         .paint_pages = true,
                         .drafts = {.max_drafts = drafts}};
     if (path_context > 0) {
-      runner.decode_path = [this, path_context](const DecodePathContext& context) {
-        return std::make_unique<ForgetfulPath>(context, path_context, use);
+      runner.decode_path = [this, path_context, prompts](const DecodePathContext& context) {
+        return std::make_unique<ForgetfulPath>(context, path_context, use, prompts);
       };
     }
     engine::EngineConfig config;
-    config.max_prefill_chunk = 64;
+    config.max_prefill_chunk = prompts ? 100 : 64;  // 100: points are captured inside of chunks
+    config.adaptive_drafts = false;
+    auto executor = std::make_unique<ModelExecutor>(fixed_order_model(drafts), runner, "tiny");
+    executor_ = executor.get();
     engine_ = std::make_unique<engine::Engine>(
         config,
-        std::make_unique<ModelExecutor>(fixed_order_model(drafts), runner, "tiny"),
+        std::move(executor),
         text::Tokenizer::load("src/text/testdata/tiny_tokenizer.json"),
         metrics_);
-    checked_rows_ = use.rows;
     engine_->start();
   }
   ~PathBench() { engine_->stop(); }
@@ -200,13 +225,15 @@ class PathBench {
                                                  int32_t max_new,
                                                  float temperature = 0.0F,
                                                  bool penalties = false,
-                                                 int32_t priority = 0) {
+                                                 int32_t priority = 0,
+                                                 bool scores = false) {
     engine::GenerationRequest request;
     request.id = std::to_string(next_++);
     request.prompt = std::move(prompt);
     request.max_new_tokens = max_new;
     request.ignore_eos = true;
     request.priority = priority;
+    request.want_prompt_logprobs = scores;
     request.want_logprobs = true;
     request.sampling.temperature = temperature;
     request.sampling.frequency_penalty = penalties ? 0.5F : 0.0F;
@@ -218,16 +245,17 @@ class PathBench {
     return sink;
   }
   const engine::Engine& engine() const { return *engine_; }
-  /// Without those that the check at start ran.
-  int64_t rows_of_path() const { return use.rows - checked_rows_; }
+  /// Of the executor, while no request runs.
+  int64_t rows_of_path() const { return executor_->rows_of_decode_path(); }
+  int64_t prompt_tokens_of_path() const { return executor_->prompt_tokens_of_path(); }
 
   PathUse use;
 
  private:
   MetricRegistry metrics_;
+  const ModelExecutor* executor_ = nullptr;
   std::unique_ptr<engine::Engine> engine_;
   int next_ = 0;
-  int64_t checked_rows_ = 0;
 };
 
 void expect_equal(const engine::CollectingSink& a,
@@ -353,12 +381,95 @@ TEST(DecodePathTest, PositionsBeyondThePathRunInTheBody) {
   EXPECT_EQ(mixed.rows_of_path(), 10);  // positions 90 .. 99
 }
 
+// With prompts on the path too, nothing but positions beyond it may be the body's.
+TEST(DecodePathTest, PromptsOnThePathGiveTheBitsOfTheBodyAlone) {
+  PathBench mixed(4, kRoomy, 3000, /*drafts=*/0, /*prompts=*/true);
+  PathBench plain(4, kRoomy, 0);
+  std::vector<std::vector<int32_t>> texts(5);
+  int64_t told = 0;
+  for (int32_t turn = 0; turn < 4; ++turn) {
+    std::vector<std::shared_ptr<engine::CollectingSink>> a;
+    std::vector<std::shared_ptr<engine::CollectingSink>> b;
+    for (int32_t i = 0; i < 5; ++i) {
+      std::vector<int32_t>& text = texts[static_cast<size_t>(i)];
+      // Common beginnings, so that points inside of prompts are captured and branched from.
+      const std::vector<int32_t> added = some_ids(150 + 71 * i, turn == 0 ? i % 2 : i + turn);
+      text.insert(text.end(), added.begin(), added.end());
+      a.push_back(mixed.submit(text, 40, i == 3 ? 0.9F : 0.0F, i == 4));
+      b.push_back(plain.submit(text, 40, i == 3 ? 0.9F : 0.0F, i == 4));
+    }
+    for (size_t i = 0; i < a.size(); ++i) {
+      a[i]->wait();
+      b[i]->wait();
+      ASSERT_NO_FATAL_FAILURE(expect_equal(
+          *a[i], *b[i], "turn " + std::to_string(turn) + " request " + std::to_string(i)));
+      told += static_cast<int64_t>(texts[i].size()) - a[i]->finish().cached_tokens;
+      const std::vector<int32_t> answer = a[i]->ids();
+      texts[i].insert(texts[i].end(), answer.begin(), answer.end());
+    }
+  }
+  EXPECT_EQ(mixed.prompt_tokens_of_path(), told);
+  EXPECT_EQ(mixed.rows_of_path(), 4 * 5 * 39);
+}
+
+TEST(DecodePathTest, DraftRowsOfPromptsOnThePathAreTheBodys) {
+  PathBench mixed(4, kRoomy, 3000, /*drafts=*/3, /*prompts=*/true);
+  PathBench plain(4, kRoomy, 0, /*drafts=*/3);
+  std::vector<std::vector<int32_t>> texts(3);
+  int64_t accepted = 0;
+  for (int32_t turn = 0; turn < 3; ++turn) {
+    for (int32_t i = 0; i < 3; ++i) {
+      std::vector<int32_t>& text = texts[static_cast<size_t>(i)];
+      const std::vector<int32_t> added = some_ids(130 + 57 * i, turn == 0 ? 0 : i + turn);
+      text.insert(text.end(), added.begin(), added.end());
+      const auto a = mixed.submit(text, 60);
+      const auto b = plain.submit(text, 60);
+      a->wait();
+      b->wait();
+      const std::string what = "turn " + std::to_string(turn) + " text " + std::to_string(i);
+      ASSERT_NO_FATAL_FAILURE(expect_equal(*a, *b, what));
+      // Other draft rows would give other guesses, of which others stood.
+      EXPECT_EQ(a->finish().drafts.drafted, b->finish().drafts.drafted) << what;
+      EXPECT_EQ(a->finish().drafts.accepted, b->finish().drafts.accepted) << what;
+      accepted += a->finish().drafts.accepted;
+      const std::vector<int32_t> answer = a->ids();
+      text.insert(text.end(), answer.begin(), answer.end());
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(mixed.use.verified, 50);
+  EXPECT_GT(mixed.use.prompt_parts, 12);
+}
+
+TEST(DecodePathTest, LogprobsOfPromptsOnThePathAreTheBodys) {
+  PathBench mixed(3, kRoomy, 3000, /*drafts=*/0, /*prompts=*/true);
+  PathBench plain(3, kRoomy, 0);
+  std::vector<std::shared_ptr<engine::CollectingSink>> a;
+  std::vector<std::shared_ptr<engine::CollectingSink>> b;
+  for (const int32_t length : {1, 2, 64, 65, 66, 300}) {  // around the results of one run
+    a.push_back(mixed.submit(some_ids(length, length), 3, 0.0F, false, 0, /*scores=*/true));
+    b.push_back(plain.submit(some_ids(length, length), 3, 0.0F, false, 0, /*scores=*/true));
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    a[i]->wait();
+    b[i]->wait();
+    ASSERT_NO_FATAL_FAILURE(expect_equal(*a[i], *b[i], "prompt " + std::to_string(i)));
+    const auto left = a[i]->prompt_logprobs();
+    const auto right = b[i]->prompt_logprobs();
+    ASSERT_EQ(left.size(), right.size()) << i;
+    for (size_t k = 0; k < left.size(); ++k) {
+      ASSERT_EQ(left[k].id, right[k].id) << i << " token " << k;
+      ASSERT_EQ(left[k].logprob, right[k].logprob) << i << " token " << k;
+    }
+  }
+}
+
 TEST(DecodePathTest, AWrongPathIsRefusedAtStart) {
   PathUse use;
   RunnerConfig runner{.num_slots = 2, .cache_bytes = kRoomy};
   for (const bool wrong : {false, true}) {
     runner.decode_path = [&](const DecodePathContext& context) {
-      return std::make_unique<ForgetfulPath>(context, 3000, use, wrong);
+      return std::make_unique<ForgetfulPath>(context, 3000, use, /*prompts=*/true, wrong);
     };
     if (wrong) {
       EXPECT_THROW(ModelExecutor(fixed_order_model(), runner, "tiny"), Error);
@@ -366,7 +477,7 @@ TEST(DecodePathTest, AWrongPathIsRefusedAtStart) {
       ModelExecutor(fixed_order_model(), runner, "tiny");
     }
   }
-  EXPECT_EQ(use.rows, 12);
+  EXPECT_EQ(use.rows, 2 * (6 + 3));
 }
 
 TEST(DecodePathTest, WantsASharedCache) {

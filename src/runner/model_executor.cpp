@@ -9,14 +9,6 @@
 #include "kernels/sampling/sampling.h"
 
 namespace baleen::runner {
-namespace {
-
-bool wants_prompt_scores(const engine::BatchRow& row) {
-  return row.input_logprobs_from >= 0;
-}
-
-}  // namespace
-
 void RunnerConfig::validate() const {
   if (num_slots < 1) {
     throw ConfigError("num_slots must be at least 1, is " + std::to_string(num_slots));
@@ -196,23 +188,6 @@ void ModelExecutor::capture(const cache::CaptureJob& job) {
   keep_streams(job);
 }
 
-/// Few tokens, of which the step wants draws or logits and nothing else of the body.
-bool ModelExecutor::takes_decode_path(const engine::BatchRow& row) const {
-  if (decode_path_ == nullptr || recorder_ || row.kind == engine::RowKind::kPrefill ||
-      wants_prompt_scores(row)) {
-    return false;
-  }
-  const ExecutorSlot& slot = slots_[static_cast<size_t>(row.slot.value())];
-  if (row.kind == engine::RowKind::kVerify && !slot.drafts) {
-    return false;  // what is taken back afterwards, the sequence must know
-  }
-  const auto tokens = row.kind == engine::RowKind::kVerify
-                          ? static_cast<int32_t>(slot.chain.ids.size()) + 1
-                          : row.num_tokens;
-  return tokens <= decode_path_->max_row_tokens() &&
-         int64_t{row.first_position.value()} + tokens <= decode_path_->max_context();
-}
-
 std::span<const int32_t> ModelExecutor::ids_of(const engine::BatchRow& row) {
   const std::span<const int32_t> planned = std::span<const int32_t>(ids_).subspan(
       static_cast<size_t>(row.ids_offset), static_cast<size_t>(row.num_tokens - row.num_drafts));
@@ -226,51 +201,6 @@ std::span<const int32_t> ModelExecutor::ids_of(const engine::BatchRow& row) {
   return std::span<const int32_t>(verified_ids_).subspan(begin, drafts.size() + 1);
 }
 
-void ModelExecutor::add_decode_row(const engine::BatchRow& row,
-                                   const engine::BatchPlan& plan,
-                                   const engine::MaskProvider& masks) {
-  DecodeRow& out = decode_rows_.emplace_back();
-  out.ids = ids_of(row);
-  out.slot = row.slot;
-  out.position = row.first_position.value();
-  if (row.sampling_index < 0) {
-    return;
-  }
-  const engine::SamplingRow& sampling = plan.sampling[static_cast<size_t>(row.sampling_index)];
-  // Simulated acceptance and draws by rejection look at more than the drawn tokens.
-  const bool plain_draws =
-      row.kind == engine::RowKind::kDecode || (config_.drafts.simulate_accept_length == 0.0 &&
-                                               config_.drafts.sampling == DraftSampling::kCoupled);
-  if (!plain_draws || !slot_of(row.slot).counts.empty() || has_penalties(sampling) ||
-      !decode_path_->draws(sampling)) {
-    return;
-  }
-  out.draw = &sampling;
-  if (sampling.bitmask_row >= 0) {
-    decode_masks_.resize(std::max(decode_masks_.size(), decode_rows_.size()));
-    std::vector<uint32_t>& bits = decode_masks_[decode_rows_.size() - 1];
-    bits.assign((static_cast<size_t>(model_.config().vocab_size) + 31) / 32, 0);
-    masks(sampling.bitmask_row, bits);
-    out.allowed_bits = bits;
-  }
-}
-
-void ModelExecutor::run_decode_path() {
-  decode_path_->run(decode_rows_);
-  rows_of_decode_path_ += static_cast<int64_t>(decode_rows_.size());
-  for (size_t i = 0; i < decode_rows_.size(); ++i) {
-    const DecodeRow& row = decode_rows_[i];
-    ExecutorSlot& slot = slot_of(row.slot);
-    slot.ran_on_path = true;
-    const auto count = static_cast<int64_t>(row.ids.size());
-    if (slot.drafts) {
-      slot.sequence.at(0).advance_in_pages(count, decode_path_->streams(i));
-    } else {
-      slot.decoded_to = int64_t{row.position} + count;
-    }
-  }
-}
-
 void ModelExecutor::run_rows(const engine::BatchPlan& plan, const engine::MaskProvider& masks) {
   ids_.clear();
   for (const int32_t id : plan.ids) {
@@ -281,7 +211,9 @@ void ModelExecutor::run_rows(const engine::BatchPlan& plan, const engine::MaskPr
   inputs_.clear();
   verified_ids_.clear();
   verified_ids_.reserve(rows_.size() * (kMostDrafts + 1));  // inputs point into it
-  for (const engine::BatchRow& row : rows_) {
+  captured_.assign(plan.captures.size(), false);
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    const engine::BatchRow& row = rows_[r];
     ExecutorSlot& slot = slot_of(row.slot);
     BALEEN_CHECK(slot.num_tokens() == row.first_position.value(),
                  "row at {} of a slot with {} tokens",
@@ -289,6 +221,10 @@ void ModelExecutor::run_rows(const engine::BatchPlan& plan, const engine::MaskPr
                  slot.num_tokens());
     if (takes_decode_path(row)) {
       places_.push_back({.by_path = true, .index = decode_rows_.size()});
+      slot.ran_on_path = true;
+      if (row.kind == engine::RowKind::kPrefill) {
+        run_prompt_begin(r, plan);
+      }
       add_decode_row(row, plan, masks);
     } else {
       places_.push_back({.by_path = false, .index = inputs_.size()});
@@ -329,7 +265,9 @@ std::span<const float> ModelExecutor::logits_of(size_t place, int64_t index) con
   if (at.by_path) {
     const DecodeRow& row = decode_rows_[at.index];
     return decode_path_->logits(at.index,
-                                index < 0 ? row.ids.size() - 1 : static_cast<size_t>(index));
+                                index < 0
+                                    ? row.ids.size() - 1 - static_cast<size_t>(row.first_result)
+                                    : static_cast<size_t>(index));
   }
   const model::LogitsSpan& span = output_.spans[at.index];
   return output_.row(span.begin + (index < 0 ? span.count - 1 : index));
@@ -337,17 +275,18 @@ std::span<const float> ModelExecutor::logits_of(size_t place, int64_t index) con
 
 void ModelExecutor::score_prompt(const engine::BatchRow& row,
                                  const engine::BatchPlan& plan,
-                                 size_t place,
+                                 PromptPart part,
+                                 const std::function<std::span<const float>(int64_t)>& logits,
                                  engine::RowResult& result) {
   ExecutorSlot& slot = slot_of(row.slot);
-  const int32_t first = row.first_position.value();
-  for (int32_t p = std::max({1, row.input_logprobs_from, first}); p < first + row.num_tokens; ++p) {
-    const int32_t id = plan.ids[static_cast<size_t>(row.ids_offset + p - first)];
-    const std::span<const float> logits =
-        p == first ? std::span<const float>(slot.last_logits) : logits_of(place, p - first - 1);
-    result.input_logprobs.push_back({id, kernels::plain_logprob(logits, id)});
+  for (int32_t p = std::max({1, row.input_logprobs_from, part.begin}); p < part.end; ++p) {
+    const int32_t id =
+        plan.ids[static_cast<size_t>(row.ids_offset + p - row.first_position.value())];
+    const std::span<const float> before =
+        p == part.begin ? std::span<const float>(slot.last_logits) : logits(p - part.begin - 1);
+    result.input_logprobs.push_back({id, kernels::plain_logprob(before, id)});
   }
-  const std::span<const float> last = logits_of(place, -1);
+  const std::span<const float> last = logits(part.end - part.begin - 1);
   slot.last_logits.assign(last.begin(), last.end());
 }
 
@@ -388,9 +327,14 @@ void ModelExecutor::draw(const engine::BatchRow& row,
 void ModelExecutor::finish_row(const engine::BatchRow& row, engine::RowResult& result) {
   if (row.kind == engine::RowKind::kVerify) {
     // A row without a token ends its request; one that was planned behind it finds its place.
-    slot_of(row.slot).sequence[0].rollback(
-        int64_t{row.first_position.value()} +
-        std::max<int64_t>(static_cast<int64_t>(result.ids.size()), 1));
+    ExecutorSlot& slot = slot_of(row.slot);
+    const int64_t stands = int64_t{row.first_position.value()} +
+                           std::max<int64_t>(static_cast<int64_t>(result.ids.size()), 1);
+    if (slot.decoded_to >= 0) {
+      slot.decoded_to = stands;
+    } else {
+      slot.sequence[0].rollback(stands);
+    }
   }
 }
 
@@ -439,13 +383,15 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
     }
   }
   drafter_.propose(rows_, plan.sampling, accepted_, slots_);
-  run_rows(plan, masks);
-  for (const cache::CaptureJob& job : plan.captures) {
-    capture(job);
-  }
   result_.step = plan.step;
   result_.rows.clear();
   result_.rows.resize(rows_.size());
+  run_rows(plan, masks);
+  for (size_t i = 0; i < plan.captures.size(); ++i) {
+    if (!captured_[i]) {
+      capture(plan.captures[i]);
+    }
+  }
   size_t first_token = 0;  // of the row, among those of the step
   for (size_t i = 0; i < rows_.size(); ++i) {
     const engine::BatchRow& row = rows_[i];
@@ -458,7 +404,12 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
       first_token += num_run;
     }
     if (wants_prompt_scores(row)) {
-      score_prompt(row, plan, i, result_.rows[i]);
+      const int32_t end = row.first_position.value() + row.num_tokens;
+      const auto& at = places_[i];
+      const PromptPart part{
+          at.by_path ? decode_rows_[at.index].position : row.first_position.value(), end};
+      score_prompt(
+          row, plan, part, [&](int64_t index) { return logits_of(i, index); }, result_.rows[i]);
     }
     if (row.sampling_index >= 0) {
       draw(row, plan.sampling[static_cast<size_t>(row.sampling_index)], i, masks, result_.rows[i]);

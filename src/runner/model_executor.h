@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,8 +36,8 @@ struct RunnerConfig {
   int64_t cache_bytes = 0;         // of the shared cache; 0: none
   bool paint_pages = false;        // NaN in freed pages, for tests
   DraftOptions drafts = {};
-  /// Runs the decode rows that need nothing of the model's body but its weights and pages; empty:
-  /// the body runs all rows. Wants a shared cache.
+  /// Runs the rows that need nothing of the model's body but its pages; empty: the body runs all
+  /// rows. Wants a shared cache.
   DecodePathMaker decode_path = {};
   std::string weights_folder = {};  // where the model came from; empty: its weights stay
 
@@ -69,8 +70,9 @@ class ModelExecutor final : public engine::Executor {
 
   /// Bytes of all sequence states that exist now.
   int64_t state_bytes() const;
-  /// Rows that the decode path has run so far.
+  /// Decode and verify rows that the decode path has run so far, and tokens of prompts.
   int64_t rows_of_decode_path() const { return rows_of_decode_path_; }
+  int64_t prompt_tokens_of_path() const { return prompt_tokens_of_path_; }
 
  private:
   void make_pools();
@@ -88,6 +90,20 @@ class ModelExecutor final : public engine::Executor {
   void add_decode_row(const engine::BatchRow& row,
                       const engine::BatchPlan& plan,
                       const engine::MaskProvider& masks);
+  /// Positions [begin, end) of a row.
+  struct PromptPart {
+    int32_t begin = 0;
+    int32_t end = 0;
+  };
+  static bool wants_prompt_scores(const engine::BatchRow& row) {
+    return row.input_logprobs_from >= 0;
+  }
+  void run_prompt_begin(size_t row, const engine::BatchPlan& plan);
+  void run_prompt_part(size_t row, PromptPart part, const engine::BatchPlan& plan);
+  /// The path has run tokens of the slot up to `end`; `streams` are theirs.
+  void follow_path(ExecutorSlot& slot, int64_t end, const uint8_t* streams);
+  void add_prompt_drafts(const engine::BatchRow& row, int32_t end);
+  void run_prompt_drafts();
   void run_decode_path();
   void add_input(const engine::BatchRow& row, ExecutorSlot& slot);
   /// Logits behind a token of the plan's row `place`, counted from the first that has some; -1: of
@@ -101,9 +117,11 @@ class ModelExecutor final : public engine::Executor {
   void finish_row(const engine::BatchRow& row, engine::RowResult& result);
   /// The row's tokens: planned ones, and behind a verify row's the drafts of its chain.
   std::span<const int32_t> ids_of(const engine::BatchRow& row);
+  /// Log-probs of the part's tokens; `logits`: behind a token of the part.
   void score_prompt(const engine::BatchRow& row,
                     const engine::BatchPlan& plan,
-                    size_t place,
+                    PromptPart part,
+                    const std::function<std::span<const float>(int64_t index)>& logits,
                     engine::RowResult& result);
   void draw(const engine::BatchRow& row,
             const engine::SamplingRow& sampling,
@@ -123,6 +141,7 @@ class ModelExecutor final : public engine::Executor {
   std::vector<ExecutorSlot> slots_;          // never moved: the sequences point at their pages
   std::unique_ptr<DecodePath> decode_path_;  // null: none
   int64_t rows_of_decode_path_ = 0;
+  int64_t prompt_tokens_of_path_ = 0;
   // Of the step: where each row of the plan ran, in the forward of the body or in the decode path.
   struct RowPlace {
     bool by_path = false;
@@ -131,6 +150,11 @@ class ModelExecutor final : public engine::Executor {
   std::vector<RowPlace> places_;
   std::vector<DecodeRow> decode_rows_;
   std::vector<std::vector<uint32_t>> decode_masks_;  // of the step, by row of the path
+  std::vector<bool> captured_;  // by capture of the plan: done between parts of a prompt
+  // Draft rows of prompts that the path ran, and the tokens behind them.
+  std::vector<model::DraftInput> prompt_drafts_;
+  std::vector<std::vector<int32_t>> prompt_next_ids_;
+  model::ForwardOutput draft_output_;
   std::vector<model::RowInput> inputs_;
   std::vector<int32_t> verified_ids_;  // of the verify rows, one row after another
   model::ForwardOutput output_;

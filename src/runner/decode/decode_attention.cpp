@@ -2,8 +2,10 @@
 // back.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <vector>
+#include <span>
+#include <utility>
 
 #include "kernels/after_projection/after_projection.h"
 #include "kernels/grouped_projection/grouped_projection.h"
@@ -15,20 +17,21 @@
 namespace baleen::runner {
 
 void DecodePass::project(const DecodeLayer& layer, device::StreamHandle stream) {
-  std::vector<kernels::LinearTask> tasks = {
+  std::array<kernels::LinearTask, 5> tasks = {
       fp8_task(layer.wq_a, work_.codes.data(), work_.scales.data(), work_.latent.data()),
       fp8_task(layer.wkv, work_.codes.data(), work_.scales.data(), work_.kv.data())};
+  std::size_t count = 2;
+  const auto add = [&](const DecodeMatrix& matrix, void* y, kernels::LinearOutput output) {
+    tasks[count++] = bf16_task(matrix, work_.input.data(), y, output);
+  };
   if (layer.spec.kind != LayerKind::kSwa) {
-    tasks.push_back(
-        bf16_task(layer.main.rows, work_.main_rows.data(), kernels::LinearOutput::kFloat32));
+    add(layer.main.rows, work_.main_rows.data(), kernels::LinearOutput::kFloat32);
   }
   if (layer.spec.kind == LayerKind::kC4) {
-    tasks.push_back(
-        bf16_task(layer.index.rows, work_.index_rows.data(), kernels::LinearOutput::kFloat32));
-    tasks.push_back(bf16_task(
-        layer.index_weights, work_.index_weight_rows.data(), kernels::LinearOutput::kBf16));
+    add(layer.index.rows, work_.index_rows.data(), kernels::LinearOutput::kFloat32);
+    add(layer.index_weights, work_.index_weight_rows.data(), kernels::LinearOutput::kBf16);
   }
-  linears(tasks, stream);
+  linears(std::span(tasks).first(count), tokens_, stream);
 }
 
 void DecodePass::after_projection(const DecodeLayer& layer, device::StreamHandle stream) {
@@ -102,21 +105,33 @@ void DecodePass::after_projection(const DecodeLayer& layer, device::StreamHandle
         .out = work_.index_weights.data()};
   }
   params.programmatic = limits_.programmatic;
+  if (!limits_.prompts || layer.spec.kind == LayerKind::kSwa) {
+    kernels::after_projection_sm90(params, stream);
+    ++num_launches_;
+    return;
+  }
+  // A prompt may write ring rows that its own groups still read: it writes when all are pooled.
+  kernels::AfterProjectionParams rings;
+  rings.num_tokens = tokens_;
+  rings.main.kind = params.main.kind;
+  rings.main_ring = std::exchange(params.main_ring, {.kind = params.main.kind});
+  rings.index_ring = std::exchange(params.index_ring, {});
   kernels::after_projection_sm90(params, stream);
-  ++num_launches_;
+  kernels::after_projection_sm90(rings, stream);
+  num_launches_ += 2;
 }
 
 void DecodePass::queries(const DecodeLayer& layer, device::StreamHandle stream) {
   const bool c4 = layer.spec.kind == LayerKind::kC4;
-  std::vector<kernels::LinearTask> tasks = {fp8_task(
+  std::array<kernels::LinearTask, 2> tasks = {fp8_task(
       layer.wq_b, work_.latent_codes.data(), work_.latent_scales.data(), work_.query.data())};
   if (c4) {
-    tasks.push_back(fp8_task(layer.index_wq_b,
-                             work_.latent_codes.data(),
-                             work_.latent_scales.data(),
-                             work_.index_query.data()));
+    tasks[1] = fp8_task(layer.index_wq_b,
+                        work_.latent_codes.data(),
+                        work_.latent_scales.data(),
+                        work_.index_query.data());
   }
-  linears(tasks, stream);
+  linears(std::span(tasks).first(c4 ? 2 : 1), tokens_, stream);
   kernels::QueryFinishParams params;
   params.heads = {.rows = work_.query.data(),
                   .num_heads = heads_,
@@ -178,7 +193,7 @@ void DecodePass::attend(const DecodeLayer& layer, device::StreamHandle stream) {
                   .stride = kernels::kWindowCapacity,
                   .capacity = kernels::kWindowCapacity};
   params.plan = window_plan_;
-  const auto third = static_cast<std::size_t>(attention_workspace_.count() / 3);
+  const auto third = static_cast<std::size_t>(attention_stretch_);
   uint8_t* workspace = attention_workspace_.data();
   if (layer.spec.kind == LayerKind::kC4) {
     params.second = {.pool = layer.entries,
@@ -192,7 +207,7 @@ void DecodePass::attend(const DecodeLayer& layer, device::StreamHandle stream) {
                      .pages = inputs_.row_table,
                      .lengths = work_.c128_entries.data(),
                      .stride = inputs_.table_blocks,
-                     .capacity = narrow(std::max<int64_t>(1, limits_.max_context / kC128Ratio)),
+                     .capacity = narrow(std::max<int64_t>(1, context_ / kC128Ratio)),
                      .entries_per_page = kC128PageEntries};
     params.plan = c128_attention_;
     workspace += 2 * third;
@@ -227,10 +242,9 @@ void DecodePass::project_out(const DecodeLayer& layer, device::StreamHandle stre
   params.programmatic = limits_.programmatic;
   kernels::launch_grouped_projection(params, stream);
   ++num_launches_;
-  linears(
-      {fp8_task(
-          layer.wo_b, work_.output_codes.data(), work_.output_scales.data(), work_.part.data())},
-      stream);
+  const kernels::LinearTask task = fp8_task(
+      layer.wo_b, work_.output_codes.data(), work_.output_scales.data(), work_.part.data());
+  linears({&task, 1}, tokens_, stream);
 }
 
 }  // namespace baleen::runner

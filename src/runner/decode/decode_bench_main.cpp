@@ -1,6 +1,7 @@
 // decode_bench [--layers N] [--batch 1,8,64] [--context 4096,...] [--out FILE] ...: decode steps of
-// a synthetic model of Flash's shape on this machine's GPU. Without a GPU it says so and does
-// nothing.
+// a synthetic model of Flash's shape on this machine's GPU; with --prompts 64,512 [--context
+// 0,4096] passes of so many prompt tokens instead, behind so many. Without a GPU it says so and
+// does nothing.
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,18 +13,22 @@
 
 #include "device/cuda_check.h"
 #include "runner/decode/decode_bench.h"
+#include "runner/decode/prompt_bench.h"
 #include "weights/model_presets.h"
 #include "weights/synth.h"
 
 namespace {
 
-std::vector<int64_t> numbers(const char* text) {
+std::vector<int64_t> numbers(const char* text, int64_t least = 1) {
   std::vector<int64_t> values;
   for (const char* at = text; *at != '\0';) {
     char* end = nullptr;
     values.push_back(std::strtoll(at, &end, 10));
-    if (end == at || values.back() <= 0) {
-      std::fprintf(stderr, "decode_bench: \"%s\" is no list of positive numbers\n", text);
+    if (end == at || values.back() < least) {
+      std::fprintf(stderr,
+                   "decode_bench: \"%s\" is no list of numbers from %lld\n",
+                   text,
+                   static_cast<long long>(least));
       std::exit(2);
     }
     at = *end == ',' ? end + 1 : end;
@@ -41,6 +46,7 @@ int main(int argc, char** argv) {
   std::string commit = "unknown";
   std::string date = "unknown";
   runner::DecodeBenchOptions options;
+  std::vector<int32_t> prompt_tokens;
   for (int i = 1; i < argc; i += 2) {
     const std::string_view flag = argv[i];
     if (i + 1 == argc) {
@@ -57,8 +63,12 @@ int main(int argc, char** argv) {
       for (const int64_t batch : numbers(value)) {
         options.batches.push_back(static_cast<int32_t>(batch));
       }
+    } else if (flag == "--prompts") {
+      for (const int64_t tokens : numbers(value)) {
+        prompt_tokens.push_back(static_cast<int32_t>(tokens));
+      }
     } else if (flag == "--context") {
-      options.contexts = numbers(value);
+      options.contexts = numbers(value, 0);
     } else if (flag == "--replays") {
       options.replays = static_cast<int32_t>(numbers(value).at(0));
     } else if (flag == "--programmatic") {
@@ -92,13 +102,21 @@ int main(int argc, char** argv) {
     }
     std::printf("%s\n", runner::decode_bench_header().c_str());
     const std::string where = date + "," + commit + ",h200";
-    const runner::DecodeBenchSummary summary =
-        runner::run_decode_bench(options, [&](const runner::DecodeBenchRow& row) {
-          const std::string line = runner::decode_bench_line(row, where);
-          std::printf("%s\n", line.c_str());
-          std::fflush(stdout);
-          file << line << '\n' << std::flush;
-        });
+    const auto on_row = [&](const runner::DecodeBenchRow& row) {
+      const std::string line = runner::decode_bench_line(row, where);
+      std::printf("%s\n", line.c_str());
+      std::fflush(stdout);
+      file << line << '\n' << std::flush;
+    };
+    if (!prompt_tokens.empty()) {
+      runner::run_prompt_bench({.config = options.config,
+                                .tokens = prompt_tokens,
+                                .positions = options.contexts,
+                                .replays = options.replays},
+                               on_row);
+      return 0;
+    }
+    const runner::DecodeBenchSummary summary = runner::run_decode_bench(options, on_row);
     std::printf("read %.2f TB/s, weights %.2f GB, pools %.2f GB\n",
                 summary.read_tb_s,
                 static_cast<double>(summary.weight_bytes) * 1e-9,

@@ -17,8 +17,11 @@ int64_t decode_score_stride(int64_t max_context) {
 
 DecodeBuffers::DecodeBuffers(const ModelConfig& config,
                              int32_t most_requests,
-                             int64_t longest_context)
-    : max_requests(most_requests), max_context(longest_context) {
+                             int64_t longest_context,
+                             int32_t most_results)
+    : max_requests(most_requests),
+      max_context(longest_context),
+      max_results(most_results > 0 ? most_results : most_requests) {
   const auto make = [this]<class T>(device::Buffer<T>& buffer, int64_t count) {
     buffer = device::Buffer<T>(count);
     buffer.fill_bytes(0);
@@ -74,7 +77,7 @@ DecodeBuffers::DecodeBuffers(const ModelConfig& config,
   make(router_counter, 1);
   make(num_units, 1);
   make(units, kernels::max_expert_units(m, top, config.n_routed_experts, true));
-  make(logits, m * config.vocab_size);
+  make(logits, max_results * config.vocab_size);
 }
 
 }  // namespace baleen::runner

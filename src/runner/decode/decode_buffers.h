@@ -17,10 +17,15 @@
 namespace baleen::runner {
 
 struct DecodeBuffers {
-  DecodeBuffers(const ModelConfig& config, int32_t most_requests, int64_t longest_context);
+  /// `most_results`: tokens that get logits; 0: all.
+  DecodeBuffers(const ModelConfig& config,
+                int32_t most_requests,
+                int64_t longest_context,
+                int32_t most_results = 0);
 
   int32_t max_requests = 0;  // tokens of a step
   int64_t max_context = 0;   // tokens of a sequence
+  int32_t max_results = 0;   // tokens that get logits
   int64_t bytes = 0;         // of everything below
 
   // Of the step.
@@ -39,7 +44,7 @@ struct DecodeBuffers {
   device::Buffer<int32_t> picks, routes, router_counter, num_units;
   device::Buffer<float> route_weights;
   device::Buffer<kernels::ExpertUnit> units;
-  device::Buffer<float> logits;  // f32 [max_requests, vocabulary]
+  device::Buffer<float> logits;  // f32 [max_results, vocabulary]
 };
 
 /// Scores of one request, up to whole pages of entries.

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "device/cuda_check.h"
 #include "kernels/experts/experts.h"
 #include "kernels/hyper_connection/hyper_connection.h"
 #include "kernels/router/router.h"
@@ -21,9 +22,11 @@ DecodePass::DecodePass(const DecodeModel& model,
       limits_(limits),
       inputs_(inputs),
       work_(buffers),
+      num_multiprocessors_(num_multiprocessors),
       tokens_(limits.max_requests),
-      heads_(narrow(model.config.num_attention_heads)),
-      score_stride_(decode_score_stride(limits.max_context)) {
+      rows_(limits.max_requests),
+      results_(limits.max_requests),
+      heads_(narrow(model.config.num_attention_heads)) {
   const ModelConfig& config = model.config;
   if (const std::string reason = decode_unsupported(config); !reason.empty()) {
     throw ConfigError("decode on kernels: " + reason);
@@ -49,7 +52,15 @@ DecodePass::DecodePass(const DecodeModel& model,
   experts.slots = narrow(config.num_experts_per_tok) + 1;
   experts.num_experts = narrow(config.n_routed_experts);
   make(experts_workspace_, kernels::experts_workspace(experts).bytes);
+  set_context(limits.max_context);
+  // One after the other: every plan has a workspace of its own.
+  make(attention_workspace_, 3 * attention_stretch_);
+}
 
+/// Sequences of up to `context` tokens: the width of scores, and how attention is cut.
+void DecodePass::set_context(int64_t context) {
+  context_ = context;
+  score_stride_ = decode_score_stride(context);
   std::size_t workspace = 0;
   const auto plan = [&](int64_t second, bool dense) {
     const kernels::SparseAttentionShape shape{.num_queries = tokens_,
@@ -58,16 +69,23 @@ DecodePass::DecodePass(const DecodeModel& model,
                                               .second_capacity = narrow(second),
                                               .second_is_dense = dense};
     BALEEN_CHECK(kernels::supports_sparse_attention(shape), "heads={}", heads_);
-    const kernels::SparseAttentionPlan made =
-        kernels::plan_sparse_attention(shape, kernels::AttentionMode::kFast, num_multiprocessors);
+    kernels::SparseAttentionPlan made = kernels::plan_sparse_attention(
+        shape,
+        limits_.prompts ? kernels::AttentionMode::kInvariant : kernels::AttentionMode::kFast,
+        num_multiprocessors_);
+    if (limits_.prompts) {
+      // Many queries fill the card without cutting any: a token's bits then depend on its own rows
+      // alone, not on how its prompt is cut.
+      made.mode = kernels::AttentionMode::kFast;
+      made.clusters = 1;
+    }
     workspace = std::max(workspace, kernels::sparse_attention_workspace_bytes(shape, made));
     return made;
   };
   window_plan_ = plan(0, false);
-  c4_attention_ = plan(config.index_topk, false);
-  c128_attention_ = plan(std::max<int64_t>(1, limits.max_context / kC128Ratio), true);
-  // One after the other: every plan has a workspace of its own.
-  make(attention_workspace_, 3 * static_cast<int64_t>((workspace + 255) / 256 * 256));
+  c4_attention_ = plan(model_.config.index_topk, false);
+  c128_attention_ = plan(std::max<int64_t>(1, context / kC128Ratio), true);
+  attention_stretch_ = static_cast<int64_t>((workspace + 255) / 256 * 256);
 }
 
 void DecodePass::metadata(device::StreamHandle stream) {
@@ -76,7 +94,7 @@ void DecodePass::metadata(device::StreamHandle stream) {
   params.lengths = inputs_.lengths;
   params.chain_len = 1;
   params.token_counts = inputs_.token_counts;
-  params.max_requests = tokens_;
+  params.max_requests = rows_;
   params.num_requests = inputs_.num_requests;
   params.max_tokens = tokens_;
   params.page_table = inputs_.slot_table;
@@ -167,11 +185,12 @@ kernels::LinearTask DecodePass::fp8_task(const DecodeMatrix& matrix,
 }
 
 kernels::LinearTask DecodePass::bf16_task(const DecodeMatrix& matrix,
+                                          const uint16_t* x,
                                           void* y,
-                                          kernels::LinearOutput output) const {
+                                          kernels::LinearOutput output) {
   kernels::LinearTask task;
   task.weight = matrix.weight;
-  task.x = work_.input.data();
+  task.x = x;
   task.y = y;
   task.x_stride = matrix.inputs;
   task.y_stride = matrix.outputs;
@@ -182,12 +201,13 @@ kernels::LinearTask DecodePass::bf16_task(const DecodeMatrix& matrix,
   return task;
 }
 
-void DecodePass::linears(const std::vector<kernels::LinearTask>& tasks,
+void DecodePass::linears(std::span<const kernels::LinearTask> tasks,
+                         int32_t num_tokens,
                          device::StreamHandle stream) {
   kernels::LinearParams params;
   std::copy(tasks.begin(), tasks.end(), params.tasks.begin());
   params.num_tasks = static_cast<int32_t>(tasks.size());
-  params.num_tokens = tokens_;
+  params.num_tokens = num_tokens;
   params.programmatic = limits_.programmatic;
   kernels::launch_linear(params, stream);
   ++num_launches_;
@@ -195,8 +215,9 @@ void DecodePass::linears(const std::vector<kernels::LinearTask>& tasks,
 
 void DecodePass::experts(const DecodeLayer& layer, device::StreamHandle stream) {
   const ModelConfig& config = model_.config;
-  linears({bf16_task(layer.gate, work_.gate_logits.data(), kernels::LinearOutput::kFloat32)},
-          stream);
+  const kernels::LinearTask gate = bf16_task(
+      layer.gate, work_.input.data(), work_.gate_logits.data(), kernels::LinearOutput::kFloat32);
+  linears({&gate, 1}, tokens_, stream);
   const kernels::ExpertLists lists{.num_units = work_.num_units.data(),
                                    .units = work_.units.data()};
   kernels::RouterParams router;
@@ -234,8 +255,54 @@ void DecodePass::experts(const DecodeLayer& layer, device::StreamHandle stream) 
   params.limit = static_cast<float>(config.swiglu_limit);
   params.shared_limit = params.limit;
   params.programmatic = limits_.programmatic;
+  if (limits_.prompts) {  // the layout, and with it where counters lie, follows from the tokens
+    BALEEN_CUDA_CHECK(
+        cudaMemsetAsync(params.workspace,
+                        0,
+                        static_cast<std::size_t>(kernels::experts_workspace(params).counter_bytes),
+                        stream));
+  }
   kernels::launch_experts(params, stream);
   num_launches_ += 2;
+}
+
+/// The head's collapse of every token; logits of all tokens, or of the chosen ones of prompts.
+void DecodePass::head(device::StreamHandle stream) {
+  hyper(model_.head_hyper, kernels::kHcHeadRows, work_.part.data(), false, stream);
+  const uint16_t* rows = work_.input.data();
+  if (limits_.prompts) {
+    kernels::token_rows({.table = rows,
+                         .ids = inputs_.result_rows,
+                         .out = work_.part.data(),
+                         .vocab = tokens_,
+                         .width = narrow(model_.config.hidden_size),
+                         .num_tokens = results_},
+                        stream);
+    ++num_launches_;
+    rows = work_.part.data();
+  }
+  const kernels::LinearTask task =
+      bf16_task(model_.head, rows, work_.logits.data(), kernels::LinearOutput::kFloat32);
+  linears({&task, 1}, results_, stream);
+}
+
+void DecodePass::record_prompts(const PromptShape& shape,
+                                device::StreamHandle stream,
+                                const StageObserver& observer) {
+  BALEEN_CHECK(limits_.prompts && shape.tokens > 0 && shape.tokens <= limits_.max_requests &&
+                   shape.rows > 0 && shape.rows <= shape.tokens && shape.results >= 0 &&
+                   shape.results <= work_.max_results && shape.results <= shape.tokens &&
+                   shape.context <= limits_.max_context,
+               "tokens={} rows={} results={} context={}",
+               shape.tokens,
+               shape.rows,
+               shape.results,
+               shape.context);
+  tokens_ = shape.tokens;
+  rows_ = shape.rows;
+  results_ = shape.results;
+  set_context(shape.context);
+  record(stream, observer);
 }
 
 void DecodePass::record(device::StreamHandle stream, const StageObserver& observer) {
@@ -281,8 +348,7 @@ void DecodePass::record(device::StreamHandle stream, const StageObserver& observ
     experts(layer, stream);
   }
   stage("head", -1);
-  hyper(model_.head_hyper, kernels::kHcHeadRows, work_.part.data(), false, stream);
-  linears({bf16_task(model_.head, work_.logits.data(), kernels::LinearOutput::kFloat32)}, stream);
+  head(stream);
   stage("end", -1);
 }
 

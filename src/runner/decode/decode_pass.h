@@ -1,22 +1,24 @@
 #pragma once
-// One decode step of up to `max_requests` sequences, one token each or (to verify drafts) a few
-// tokens each within the same number of tokens in all, as a fixed list of kernel launches whose
-// inputs are raw state: token ids, committed lengths, page tables. Everything that
-// the layers need is derived on the device, so the list can be captured once and replayed for any
-// state. The model's memory, the inputs and the buffers outlive it; passes that share buffers run
-// one after the other. Used by the thread that owns the stream.
+// One step of up to `max_requests` sequences, one token each or (to verify drafts) a few tokens
+// each within the same number of tokens in all, as a fixed list of kernel launches whose inputs are
+// raw state: token ids, committed lengths, page tables. Everything that the layers need is derived
+// on the device, so the list can be captured once and replayed for any state. With `prompts` a
+// sequence may have any number of the tokens; such a pass is launched for the tokens it has instead
+// of being captured. The model's memory, the inputs and the buffers outlive it; passes that share
+// buffers run one after the other. Used by the thread that owns the stream.
 //
 //   DecodeBuffers buffers(model.config, 8, 32768);
 //   DecodePass pass(model, {.max_requests = 8, .max_context = 32768}, inputs, buffers, sm_count);
 //   const device::Graph graph = device::Graph::capture(stream, [&](auto s) { pass.record(s); });
 //   graph.launch(stream);           // reads `inputs`, writes pass.logits() and the pools
+//   prompts.record_prompts({.tokens = 300, .rows = 2, .results = 1, .context = 4096}, stream);
 //
 // A record allocates nothing and never waits. Kernels of consecutive layers overlap by programmatic
 // launches where `programmatic` says so.
 
 #include <cstdint>
 #include <functional>
-#include <vector>
+#include <span>
 
 #include "device/buffer.h"
 #include "device/stream_handle.h"
@@ -31,6 +33,15 @@ struct DecodeLimits {
   int32_t max_requests = 1;  // and tokens of the step
   int64_t max_context = 0;   // tokens of a sequence, this step's token included
   bool programmatic = true;
+  bool prompts = false;  // max_requests may be 1,024 tokens then
+};
+
+/// What a pass of prompts is launched for, all within its limits.
+struct PromptShape {
+  int32_t tokens = 0;
+  int32_t rows = 0;     // sequences
+  int32_t results = 0;  // rows of `result_rows`
+  int64_t context = 0;  // tokens of the longest sequence, those of the pass included
 };
 
 /// Device arrays. Request r of the step belongs to a slot, which has a row of `slot_table` and a
@@ -49,6 +60,7 @@ struct DecodeInputs {
   // Window page of a block: of its full page, or of the slot's block.
   const int32_t* window_pages = nullptr;  // i32 [full pages]; unused with window_table
   const int32_t* window_table = nullptr;  // i32 [slots, table_blocks] or null
+  const int32_t* result_rows = nullptr;   // i32 [results], with `prompts`: tokens that get logits
 };
 
 class DecodePass {
@@ -63,10 +75,15 @@ class DecodePass {
   using StageObserver = std::function<void(const char* stage, int64_t layer)>;
 
   void record(device::StreamHandle stream, const StageObserver& observer = {});
+  /// Of a pass with `prompts`. One after another only: it clears counters in the workspace.
+  void record_prompts(const PromptShape& shape,
+                      device::StreamHandle stream,
+                      const StageObserver& observer = {});
 
   /// bf16 [max_requests, n·H], the streams behind the last block.
   const uint16_t* streams() const { return work_.streams.data(); }
-  const float* logits() const { return work_.logits.data(); }      // f32 [max_requests, vocabulary]
+  /// f32 [max_requests, vocabulary], or of a pass with `prompts` [results, vocabulary].
+  const float* logits() const { return work_.logits.data(); }
   const uint32_t* refused() const { return work_.errors.data(); }  // u32 [1], requests and plans
   const DecodeLimits& limits() const { return limits_; }
   /// Of its own, beside the buffers.
@@ -74,6 +91,7 @@ class DecodePass {
   int32_t num_launches() const { return num_launches_; }  // of the last record
 
  private:
+  void set_context(int64_t context);
   void metadata(device::StreamHandle stream);
   void hyper(const DecodeHyper& hyper,
              int32_t rows,
@@ -87,14 +105,18 @@ class DecodePass {
   void attend(const DecodeLayer& layer, device::StreamHandle stream);
   void project_out(const DecodeLayer& layer, device::StreamHandle stream);
   void experts(const DecodeLayer& layer, device::StreamHandle stream);
-  void linears(const std::vector<kernels::LinearTask>& tasks, device::StreamHandle stream);
+  void head(device::StreamHandle stream);
+  void linears(std::span<const kernels::LinearTask> tasks,
+               int32_t num_tokens,
+               device::StreamHandle stream);
   kernels::LinearTask fp8_task(const DecodeMatrix& matrix,
                                const uint8_t* codes,
                                const uint8_t* scales,
                                uint16_t* y) const;
-  kernels::LinearTask bf16_task(const DecodeMatrix& matrix,
-                                void* y,
-                                kernels::LinearOutput output) const;
+  static kernels::LinearTask bf16_task(const DecodeMatrix& matrix,
+                                       const uint16_t* x,
+                                       void* y,
+                                       kernels::LinearOutput output);
 
   static int32_t narrow(int64_t value) { return static_cast<int32_t>(value); }
 
@@ -102,11 +124,16 @@ class DecodePass {
   DecodeLimits limits_;
   DecodeInputs inputs_;
   DecodeBuffers& work_;
+  int32_t num_multiprocessors_ = 0;
   int32_t tokens_ = 0;
+  int32_t rows_ = 0;
+  int32_t results_ = 0;
   int32_t heads_ = 0;
+  int64_t context_ = 0;
   int64_t score_stride_ = 0;
   int32_t num_launches_ = 0;
   int64_t workspace_bytes_ = 0;
+  int64_t attention_stretch_ = 0;  // bytes of one plan's workspace
 
   // Their layout, counters included, depends on the limits: no two passes may share one.
   device::Buffer<uint8_t> experts_workspace_, attention_workspace_;

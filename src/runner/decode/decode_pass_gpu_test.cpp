@@ -15,6 +15,7 @@
 #include "runner/decode/decode_floor.h"
 #include "runner/decode/decode_pass.h"
 #include "runner/decode/decode_synth.h"
+#include "runner/decode/prompt_runner.h"
 #include "weights/model_presets.h"
 
 namespace baleen::runner {
@@ -121,6 +122,63 @@ TEST_F(DecodePassGpu, LogitsDifferFromRequestToRequest) {
                             logits.begin() + static_cast<std::ptrdiff_t>(vocab),
                             logits.begin() + static_cast<std::ptrdiff_t>(r * vocab)));
   }
+}
+
+TEST_F(DecodePassGpu, HowAPromptIsCutChangesNoBit) {
+  constexpr int32_t kTokens = 700;
+  DecodeSynth synth(
+      {.config = config(), .max_requests = 2, .max_context = kContext, .window_blocks = 5});
+  synth.set_state(2, kTokens);
+  const DecodeInputs state = synth.inputs();
+  PromptRunner prompts(synth.model(),
+                       {.full = state.slot_table,
+                        .window_pages = state.window_pages,
+                        .blocks = state.table_blocks,
+                        .slots = 2},
+                       kContext);
+  ASSERT_EQ(prompts.max_tokens(), 512);
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < kTokens; ++i) {
+    ids.push_back(static_cast<int32_t>((i * 7919LL + 11) % config().vocab_size));
+  }
+  const auto vocab = static_cast<std::size_t>(config().vocab_size);
+  // From an empty sequence: everything that a token reads was written by the same cut. A neighbour
+  // of its own length runs in the same passes.
+  const auto run_cut = [&](const std::vector<int32_t>& cuts, bool neighbour) {
+    int32_t position = 0;
+    for (const int32_t count : cuts) {
+      std::vector<PromptPiece> pieces;
+      std::vector<int32_t> results = {count - 1};
+      if (neighbour) {
+        pieces.push_back({.ids = std::span<const int32_t>(ids).first(33),
+                          .slot = RequestSlot(1),
+                          .position = position == 0 ? 0 : 100});
+        results[0] += 33;
+      }
+      pieces.push_back({.ids = std::span<const int32_t>(ids).subspan(
+                            static_cast<std::size_t>(position), static_cast<std::size_t>(count)),
+                        .slot = RequestSlot(0),
+                        .position = position});
+      prompts.run(pieces, results, owned_stream());
+      synchronize();
+      position += count;
+    }
+    EXPECT_EQ(position, kTokens);
+    std::vector<float> logits(vocab);
+    BALEEN_CUDA_CHECK(
+        cudaMemcpy(logits.data(), prompts.logits(), vocab * sizeof(float), cudaMemcpyDeviceToHost));
+    return logits;
+  };
+  const std::vector<float> expected = run_cut({512, 188}, false);
+  ASSERT_TRUE(
+      std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
+  EXPECT_EQ(run_cut({350, 350}, true), expected);
+  EXPECT_EQ(run_cut({1, 2, 5, 56, 64, 65, 127, 128, 251, 1}, false), expected);
+  EXPECT_EQ(run_cut(std::vector<int32_t>(28, 25), true), expected);
+  std::vector<uint32_t> refused(1);
+  BALEEN_CUDA_CHECK(
+      cudaMemcpy(refused.data(), prompts.refused(), sizeof(uint32_t), cudaMemcpyDeviceToHost));
+  EXPECT_EQ(refused[0], 0U);
 }
 
 TEST(DecodeModelTest, SaysWhatTheKernelsDoNotCover) {

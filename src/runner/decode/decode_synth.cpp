@@ -113,7 +113,7 @@ DecodeSynth::DecodeSynth(const DecodeSynthOptions& options) : options_(options) 
       draws.bf16(kPatternBytes / 2, 1.0 / std::sqrt(static_cast<double>(config.hidden_size)));
   // A multiple of 4 blocks, as the kernels read tables.
   table_blocks_ = static_cast<int32_t>((options.max_context + 4 * kTokens - 1) / (4 * kTokens) * 4);
-  window_pages_ = 2 * options.max_requests + 1;
+  window_pages_ = options.window_blocks * options.max_requests + 1;
   model_.config = config;
   model_.num_full_pages = int64_t{options.max_requests} * table_blocks_ + 1;
   model_.embed = reinterpret_cast<const uint16_t*>(
@@ -347,8 +347,9 @@ void DecodeSynth::set_state(int32_t requests, int64_t length) {
       const int32_t page = 1 + block * options_.max_requests + r;
       table[static_cast<std::size_t>(r) * static_cast<std::size_t>(table_blocks_) +
             static_cast<std::size_t>(block)] = page;
-      if (block >= last - 1) {
-        windows[static_cast<std::size_t>(page)] = 1 + 2 * r + block % 2;
+      if (block > last - options_.window_blocks) {
+        windows[static_cast<std::size_t>(page)] =
+            1 + options_.window_blocks * r + block % options_.window_blocks;
       }
     }
   }

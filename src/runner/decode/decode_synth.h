@@ -23,6 +23,7 @@ struct DecodeSynthOptions {
   ModelConfig config;  // any layers; decode_unsupported() must be empty
   int32_t max_requests = 1;
   int64_t max_context = 4096;  // tokens of each sequence
+  int32_t window_blocks = 2;   // latest blocks of a sequence that keep their window pages
   uint64_t seed = 1;
 };
 

@@ -17,6 +17,8 @@
 #include "runner/decode/decode_shapes.h"
 #include "runner/decode/decode_tables.h"
 #include "runner/decode/pool_views.h"
+#include "runner/decode/prompt_runner.h"
+#include "runner/decode/run_parts.h"
 
 namespace baleen::runner {
 namespace {
@@ -37,6 +39,7 @@ class KernelDecode final : public DecodePath {
   }
   int64_t max_context() const override { return max_context_; }
   int32_t max_row_tokens() const override { return max_row_tokens_; }
+  bool runs_prompts() const override { return true; }
   int64_t device_bytes() const override;
   void change_page(const cache::PageChange& change) override {
     tables_.change(change.slot, change.block, change.full, change.swa);
@@ -46,10 +49,10 @@ class KernelDecode final : public DecodePath {
   }
   void run(std::span<const DecodeRow> rows) override;
   std::span<const float> logits(std::size_t row, std::size_t index) const override {
-    return logits_.span().subspan((first_token_[row] + index) * vocab_, vocab_);
+    return logits_.span().subspan((results_[row] + index) * vocab_, vocab_);
   }
   DrawnToken drawn(std::size_t row, std::size_t index) const override {
-    const Drawn& drawn = drawn_[first_token_[row] + index];
+    const Drawn& drawn = drawn_[results_[row] + index];
     return {drawn.token, std::span(top_).subspan(drawn.top_begin, drawn.top_count)};
   }
   const uint8_t* streams(std::size_t row) const override {
@@ -84,26 +87,22 @@ class KernelDecode final : public DecodePath {
     std::size_t top_begin = 0;
     std::size_t top_count = 0;
   };
-  /// Rows of the run that one graph holds.
-  struct Part {
-    std::span<const DecodeRow> rows = {};
-    std::size_t first_token = 0;  // of the run
-    std::size_t num_tokens = 0;
-    int64_t longest = 0;  // sequence, tokens of the step included
-  };
 
   DecodeInputs inputs() const;
+  void check(std::span<const DecodeRow> rows) const;
   void copy_tables();
-  void set_state(const Part& part);
-  void set_draws(const Part& part);
-  void copy_results(const Part& part);
-  void run_part(const Part& part);
-  void take_drawn(const Part& part);
+  void launch_graph(const RunPart& part, std::span<const DecodeRow> rows);
+  void launch_prompts(const RunPart& part, std::span<const DecodeRow> rows);
+  void set_draws(const RunPart& part, std::span<const DecodeRow> rows);
+  void copy_results(const RunPart& part, std::span<const DecodeRow> rows);
+  void run_part(const RunPart& part, std::span<const DecodeRow> rows);
+  void take_drawn(const RunPart& part, std::span<const DecodeRow> rows);
 
   int32_t device_ = 0;
   int64_t max_context_ = 0;
   int32_t max_row_tokens_ = 1;
   int32_t most_tokens_ = 0;  // of one graph
+  int32_t most_run_tokens_ = 0;
   bool keeps_streams_ = false;
   std::size_t vocab_ = 0;
   std::size_t stream_bytes_ = 0;  // of a token
@@ -114,16 +113,22 @@ class KernelDecode final : public DecodePath {
   device::PinnedBuffer<int32_t> host_state_;
   device::Buffer<int32_t> state_;
   DecodeSampler sampler_;
+  std::vector<RunRow> run_rows_;
   std::vector<std::size_t> first_token_;   // by row of the run
-  std::vector<Drawn> drawn_;               // by token of the run
+  std::vector<std::size_t> results_;       // by row of the run, its first among those of the run
+  std::vector<Drawn> drawn_;               // by result of the run
   std::vector<kernels::ScoredToken> top_;  // of all rows
-  device::PinnedBuffer<float> logits_;     // [tokens of a run, vocabulary]
-  device::Buffer<uint8_t> streams_;        // the same, where a draft layer wants them
+  device::PinnedBuffer<float> logits_;     // [results of a run, vocabulary]
+  device::Buffer<uint8_t> streams_;        // by token of a run, where a draft layer wants them
   device::PinnedBuffer<uint32_t> refused_;
   device::Stream stream_;
   device::Event earlier_work_;
   std::vector<RequestSlot> slots_;  // by token of a part
+  std::vector<PromptPiece> prompt_pieces_;
+  std::vector<int32_t> result_rows_;  // of a part
   std::unique_ptr<DecodeGraphs> graphs_;
+  std::unique_ptr<PromptRunner> prompts_;
+  std::unique_ptr<RunParts> parts_;
 };
 
 /// Tokens of one sequence that a step may run without overwriting ring rows that it still reads.
@@ -153,6 +158,8 @@ KernelDecode::KernelDecode(const DecodePathContext& context)
     : device_(context.device_index),
       max_context_(context.max_context),
       most_tokens_(std::min(context.num_slots * context.max_row_tokens, kMostDecodeTokens)),
+      most_run_tokens_(
+          std::max(context.max_step_tokens, context.num_slots * context.max_row_tokens)),
       keeps_streams_(context.max_row_tokens > 1),
       vocab_(static_cast<std::size_t>(context.config.vocab_size)),
       stream_bytes_(static_cast<std::size_t>(context.config.hc_mult * context.config.hidden_size) *
@@ -162,21 +169,36 @@ KernelDecode::KernelDecode(const DecodePathContext& context)
       tables_(table_memory_.host(), table_blocks(max_context_)),
       host_state_(4 * int64_t{most_tokens_} + 1),
       state_(host_state_.count()),
-      sampler_(context.config.vocab_size, most_tokens_),
-      logits_(int64_t{context.num_slots} * context.max_row_tokens * context.config.vocab_size),
-      streams_(keeps_streams_ ? int64_t{context.num_slots} * context.max_row_tokens *
-                                    static_cast<int64_t>(stream_bytes_)
-                              : 0),
+      sampler_(context.config.vocab_size, kMostPassResults),
+      logits_(int64_t{std::max(context.num_slots * context.max_row_tokens, kMostRowResults)} *
+              context.config.vocab_size),
+      streams_(keeps_streams_ ? most_run_tokens_ * static_cast<int64_t>(stream_bytes_) : 0),
       refused_(1) {
   max_row_tokens_ = std::min(context.max_row_tokens, most_row_tokens(weights_.model));
   state_.fill_bytes(0);
-  const auto tokens = static_cast<std::size_t>(context.num_slots * context.max_row_tokens);
-  first_token_.reserve(static_cast<std::size_t>(context.num_slots));
-  drawn_.reserve(tokens);
-  top_.reserve(tokens * kernels::kMostTopLogprobs);
+  const auto slots = static_cast<std::size_t>(context.num_slots);
+  const auto results = static_cast<std::size_t>(logits_.count()) / vocab_;
+  run_rows_.reserve(slots);
+  first_token_.reserve(slots);
+  results_.reserve(slots);
+  drawn_.reserve(results);
+  top_.reserve(results * kernels::kMostTopLogprobs);
   slots_.reserve(static_cast<std::size_t>(most_tokens_));
+  prompt_pieces_.reserve(kMostPassRows);
+  result_rows_.reserve(kMostPassResults);
   graphs_ = std::make_unique<DecodeGraphs>(
       weights_.model, inputs(), decode_shapes(most_tokens_, max_context_), stream_);
+  prompts_ = std::make_unique<PromptRunner>(weights_.model,
+                                            PromptTables{.full = table_memory_.full.data(),
+                                                         .window = table_memory_.window.data(),
+                                                         .blocks = table_blocks(max_context_),
+                                                         .slots = context.num_slots},
+                                            max_context_);
+  parts_ = std::make_unique<RunParts>(RunLimits{.graph_tokens = most_tokens_,
+                                                .row_tokens = max_row_tokens_,
+                                                .pass_tokens = prompts_->max_tokens(),
+                                                .pass_rows = kMostPassRows,
+                                                .pass_results = kMostPassResults});
 }
 
 DecodeInputs KernelDecode::inputs() const {
@@ -193,8 +215,9 @@ DecodeInputs KernelDecode::inputs() const {
 }
 
 int64_t KernelDecode::device_bytes() const {
-  return weights_.memory.bytes() + graphs_->bytes() + sampler_.device_bytes() +
-         table_memory_.device_bytes() + static_cast<int64_t>(state_.bytes() + streams_.bytes());
+  return weights_.memory.bytes() + graphs_->bytes() + prompts_->device_bytes() +
+         sampler_.device_bytes() + table_memory_.device_bytes() +
+         static_cast<int64_t>(state_.bytes() + streams_.bytes());
 }
 
 void KernelDecode::copy_tables() {
@@ -219,23 +242,25 @@ void KernelDecode::copy_tables() {
   tables_.clear_pending();
 }
 
-void KernelDecode::set_state(const Part& part) {
+void KernelDecode::launch_graph(const RunPart& part, std::span<const DecodeRow> rows) {
   const auto most = static_cast<std::size_t>(most_tokens_);
   int32_t* state = host_state_.data();
   slots_.clear();
   std::size_t token = 0;
-  for (std::size_t r = 0; r < part.rows.size(); ++r) {
-    const DecodeRow& row = part.rows[r];
-    for (const int32_t id : row.ids) {
-      BALEEN_CHECK(id >= 0 && id < static_cast<int32_t>(vocab_), "id={}", id);
-      state[token++] = id;
-      slots_.push_back(row.slot);
-    }
+  std::size_t r = 0;
+  int64_t longest = 0;
+  for (const RunPiece& piece : parts_->pieces_of(part)) {
+    const DecodeRow& row = rows[static_cast<std::size_t>(piece.row)];
+    token =
+        static_cast<std::size_t>(std::copy(row.ids.begin(), row.ids.end(), state + token) - state);
+    slots_.insert(slots_.end(), row.ids.size(), row.slot);
     state[most + r] = row.slot.value();
     state[2 * most + r] = row.position;
-    state[3 * most + r] = static_cast<int32_t>(row.ids.size());
+    state[3 * most + r] = piece.count;
+    longest = std::max(longest, int64_t{row.position} + piece.count);
+    ++r;
   }
-  state[4 * most] = static_cast<int32_t>(part.rows.size());
+  state[4 * most] = static_cast<int32_t>(r);
   tables_.set_rows(slots_);
   copy_tables();
   BALEEN_CUDA_CHECK(cudaMemcpyAsync(state_.data(),
@@ -243,108 +268,155 @@ void KernelDecode::set_state(const Part& part) {
                                     host_state_.bytes(),
                                     cudaMemcpyHostToDevice,
                                     stream_.get()));
+  graphs_->launch(part.num_tokens, longest, stream_);
 }
 
-void KernelDecode::set_draws(const Part& part) {
-  sampler_.begin(part.num_tokens);
-  std::size_t token = 0;
-  for (const DecodeRow& row : part.rows) {
-    for (std::size_t i = 0; i < row.ids.size(); ++i, ++token) {
+void KernelDecode::launch_prompts(const RunPart& part, std::span<const DecodeRow> rows) {
+  prompt_pieces_.clear();
+  result_rows_.clear();
+  int32_t token = 0;
+  for (const RunPiece& piece : parts_->pieces_of(part)) {
+    const DecodeRow& row = rows[static_cast<std::size_t>(piece.row)];
+    prompt_pieces_.push_back({.ids = row.ids.subspan(static_cast<std::size_t>(piece.first),
+                                                     static_cast<std::size_t>(piece.count)),
+                              .slot = row.slot,
+                              .position = row.position + piece.first});
+    for (int32_t t = piece.first_result; t < piece.first + piece.count; ++t) {
+      result_rows_.push_back(token + t - piece.first);
+    }
+    token += piece.count;
+  }
+  copy_tables();
+  prompts_->run(prompt_pieces_, result_rows_, stream_);
+}
+
+void KernelDecode::set_draws(const RunPart& part, std::span<const DecodeRow> rows) {
+  sampler_.begin(static_cast<std::size_t>(part.num_results));
+  std::size_t result = 0;
+  for (const RunPiece& piece : parts_->pieces_of(part)) {
+    const DecodeRow& row = rows[static_cast<std::size_t>(piece.row)];
+    for (int32_t t = piece.first_result; t < piece.first + piece.count; ++t, ++result) {
       if (row.draw != nullptr) {
-        const int64_t position = int64_t{row.position} + 1 + static_cast<int64_t>(i);
-        sampler_.set(token, *row.draw, position, row.allowed_bits);
+        sampler_.set(result, *row.draw, int64_t{row.position} + 1 + t, row.allowed_bits);
       }
     }
   }
 }
 
-void KernelDecode::copy_results(const Part& part) {
+void KernelDecode::copy_results(const RunPart& part, std::span<const DecodeRow> rows) {
   const auto copy = [this](void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-    BALEEN_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream_.get()));
+    if (bytes > 0) {
+      BALEEN_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream_.get()));
+    }
   };
-  std::size_t token = 0;
-  for (const DecodeRow& row : part.rows) {
-    if (row.draw == nullptr) {
-      copy(logits_.data() + (part.first_token + token) * vocab_,
-           graphs_->logits() + token * vocab_,
-           row.ids.size() * vocab_ * sizeof(float),
+  const float* logits = part.prompts ? prompts_->logits() : graphs_->logits();
+  const uint16_t* streams = part.prompts ? prompts_->streams() : graphs_->streams();
+  std::size_t result = 0;
+  for (const RunPiece& piece : parts_->pieces_of(part)) {
+    const auto count = static_cast<std::size_t>(piece.num_results());
+    if (rows[static_cast<std::size_t>(piece.row)].draw == nullptr) {
+      copy(logits_.data() + (static_cast<std::size_t>(part.result_begin) + result) * vocab_,
+           logits + result * vocab_,
+           count * vocab_ * sizeof(float),
            cudaMemcpyDeviceToHost);
     }
-    token += row.ids.size();
+    result += count;
   }
   if (keeps_streams_) {
-    copy(streams_.data() + part.first_token * stream_bytes_,
-         graphs_->streams(),
-         part.num_tokens * stream_bytes_,
+    copy(streams_.data() + static_cast<std::size_t>(part.token_begin) * stream_bytes_,
+         streams,
+         static_cast<std::size_t>(part.num_tokens) * stream_bytes_,
          cudaMemcpyDeviceToDevice);
   }
-  copy(refused_.data(), graphs_->refused(), refused_.bytes(), cudaMemcpyDeviceToHost);
+  copy(refused_.data(),
+       part.prompts ? prompts_->refused() : graphs_->refused(),
+       refused_.bytes(),
+       cudaMemcpyDeviceToHost);
 }
 
-void KernelDecode::take_drawn(const Part& part) {
-  std::size_t token = 0;
-  for (const DecodeRow& row : part.rows) {
-    for (std::size_t i = 0; i < row.ids.size(); ++i, ++token) {
+void KernelDecode::take_drawn(const RunPart& part, std::span<const DecodeRow> rows) {
+  std::size_t result = 0;
+  for (const RunPiece& piece : parts_->pieces_of(part)) {
+    const bool draws = rows[static_cast<std::size_t>(piece.row)].draw != nullptr;
+    for (int32_t i = 0; i < piece.num_results(); ++i, ++result) {
       Drawn& drawn = drawn_.emplace_back();
-      if (row.draw != nullptr) {
-        drawn.token = sampler_.token(token);
+      if (draws) {
+        drawn.token = sampler_.token(result);
         drawn.top_begin = top_.size();
-        sampler_.append_top(token, top_);
+        sampler_.append_top(result, top_);
         drawn.top_count = top_.size() - drawn.top_begin;
       }
     }
   }
 }
 
-void KernelDecode::run_part(const Part& part) {
-  set_state(part);
-  set_draws(part);
-  graphs_->launch(static_cast<int32_t>(part.num_tokens), part.longest, stream_);
-  sampler_.launch(graphs_->logits(), stream_);
-  copy_results(part);
+void KernelDecode::run_part(const RunPart& part, std::span<const DecodeRow> rows) {
+  set_draws(part, rows);
+  if (part.prompts) {
+    launch_prompts(part, rows);
+    sampler_.launch(prompts_->logits(), stream_);
+  } else {
+    launch_graph(part, rows);
+    sampler_.launch(graphs_->logits(), stream_);
+  }
+  copy_results(part, rows);
   stream_.synchronize();  // for the results; the host's arrays are free again as well
   if (*refused_.data() != 0) {
     throw device::DeviceError("decode on kernels: " + std::to_string(*refused_.data()) +
                               " rows or plans were refused on the device");
   }
-  take_drawn(part);
+  take_drawn(part, rows);
+}
+
+void KernelDecode::check(std::span<const DecodeRow> rows) const {
+  int64_t tokens = 0;
+  int64_t results = 0;
+  for (const DecodeRow& row : rows) {
+    const auto count = static_cast<int64_t>(row.ids.size());
+    BALEEN_CHECK(count > 0 && row.first_result >= 0 && row.first_result <= count &&
+                     row.position + count <= max_context_,
+                 "ids={} first_result={} position={} max_context={}",
+                 count,
+                 row.first_result,
+                 row.position,
+                 max_context_);
+    for (const int32_t id : row.ids) {
+      BALEEN_CHECK(id >= 0 && id < static_cast<int32_t>(vocab_), "id={}", id);
+    }
+    tokens += count;
+    results += count - row.first_result;
+  }
+  BALEEN_CHECK(tokens <= most_run_tokens_ && results <= static_cast<int64_t>(drawn_.capacity()),
+               "tokens={} of {} results={} of {}",
+               tokens,
+               most_run_tokens_,
+               results,
+               drawn_.capacity());
 }
 
 void KernelDecode::run(std::span<const DecodeRow> rows) {
   BALEEN_CUDA_CHECK(cudaSetDevice(device_));
+  check(rows);
+  run_rows_.clear();
   first_token_.clear();
+  results_.clear();
   drawn_.clear();
   top_.clear();
+  std::size_t tokens = 0;
+  std::size_t results = 0;
+  for (const DecodeRow& row : rows) {
+    run_rows_.push_back(
+        {.tokens = static_cast<int32_t>(row.ids.size()), .first_result = row.first_result});
+    first_token_.push_back(tokens);
+    results_.push_back(results);
+    tokens += row.ids.size();
+    results += row.ids.size() - static_cast<std::size_t>(row.first_result);
+  }
+  parts_->split(run_rows_);
   earlier_work_.record_on_default_stream();
   stream_.wait_for(earlier_work_);
-  std::size_t next_token = 0;
-  for (std::size_t first = 0; first < rows.size();) {
-    Part part{.first_token = next_token};
-    std::size_t count = 0;
-    for (; first + count < rows.size(); ++count) {
-      const DecodeRow& row = rows[first + count];
-      const int64_t end = int64_t{row.position} + static_cast<int64_t>(row.ids.size());
-      BALEEN_CHECK(!row.ids.empty() &&
-                       row.ids.size() <= static_cast<std::size_t>(max_row_tokens_) &&
-                       end <= max_context_,
-                   "ids={} position={} max_context={}",
-                   row.ids.size(),
-                   row.position,
-                   max_context_);
-      if (part.num_tokens + row.ids.size() > static_cast<std::size_t>(most_tokens_)) {
-        break;
-      }
-      first_token_.push_back(next_token + part.num_tokens);
-      part.num_tokens += row.ids.size();
-      part.longest = std::max(part.longest, end);
-    }
-    part.rows = rows.subspan(first, count);
-    BALEEN_CHECK(static_cast<int64_t>((next_token + part.num_tokens) * vocab_) <= logits_.count(),
-                 "{} rows, more than slots",
-                 rows.size());
-    run_part(part);
-    first += count;
-    next_token += part.num_tokens;
+  for (const RunPart& part : parts_->parts()) {
+    run_part(part, rows);
   }
 }
 
