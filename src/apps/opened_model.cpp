@@ -1,6 +1,9 @@
 #include "apps/opened_model.h"
 
+#include <algorithm>
+#include <atomic>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -39,8 +42,8 @@ void add_load_flags(CLI::App& command, OpenModelOptions& options) {
   command
       .add_option("--decode",
                   options.decode,
-                  "How single tokens of running sequences are made: portable (tensor operators), "
-                  "kernels, or auto (kernels where they cover the model)")
+                  "What runs tokens: portable (tensor operators), kernels, or auto (kernels on a "
+                  "GPU where they cover the model and agree with the operators)")
       ->check(CLI::IsMember({"auto", "kernels", "portable"}));
   command.add_option("--threads", options.num_threads, "CPU threads of one operator")
       ->check(CLI::Range(1, 1024));
@@ -129,28 +132,62 @@ void apply_schedule(const OpenModelOptions& options, engine::EngineConfig& confi
 
 namespace {
 
-/// The decode path that the options ask for; none for the model's body alone.
-runner::DecodePathMaker decode_path(const OpenModelOptions& options, const model::Model& model) {
-  std::string reason;
+/// Why the kernels run nothing of this model; empty where they may.
+std::string kernels_refusal(const OpenModelOptions& options,
+                            const ModelConfig& config,
+                            const model::ForwardConfig& forward) {
   if (options.decode == "portable") {
-    reason = "asked for";
-  } else if (options.device == "cpu") {
-    reason = "device is cpu";
-  } else if (options.cache_mib == 0) {
-    reason = "no prefix cache (--cache-mib 0)";
-  } else {
-    reason =
-        runner::kernel_decode_refusal(model.config(), model.cache_formats(), model.numerics_name());
+    return "asked for";
   }
+  if (options.device == "cpu") {
+    return "device is cpu";
+  }
+  if (options.cache_mib == 0) {
+    return "no prefix cache (--cache-mib 0)";
+  }
+  if (options.record_choices) {
+    return "choices are recorded (--record-choices)";
+  }
+  const model::ModelForm form = model::model_form(config, forward);
+  return runner::kernel_decode_refusal(config, form.formats, form.numerics);
+}
+
+/// Model and executor. With kernels the main layers are in memory as these read them, and nowhere
+/// else.
+std::unique_ptr<runner::ModelExecutor> make_executor(const std::string& name,
+                                                     model::ForwardConfig forward,
+                                                     runner::RunnerConfig runner,
+                                                     bool kernels) {
+  forward.keep_main_layers = !kernels;
+  if (kernels) {
+    runner.decode_path = runner::kernel_decode();
+  }
+  return std::make_unique<runner::ModelExecutor>(
+      model::Model::load(runner.weights_folder, forward), runner, name);
+}
+
+/// By kernels where the options and the model allow it, and says so. "auto" goes on without them
+/// when the files are stored otherwise or their logits are not those of the operators.
+std::unique_ptr<runner::ModelExecutor> choose_executor(const OpenModelOptions& options,
+                                                       const ModelConfig& config,
+                                                       const std::string& name,
+                                                       const model::ForwardConfig& forward,
+                                                       const runner::RunnerConfig& runner) {
+  std::string reason = kernels_refusal(options, config, forward);
   if (reason.empty()) {
-    log::info("apps", "decode path=kernels");
-    return runner::kernel_decode();
+    try {
+      std::unique_ptr<runner::ModelExecutor> executor = make_executor(name, forward, runner, true);
+      log::info("apps", "rows run on path=kernels");
+      return executor;
+    } catch (const Error& error) {
+      reason = error.what();
+    }
   }
   if (options.decode == "kernels") {
     throw ConfigError("--decode kernels: " + reason);
   }
-  log::info("apps", "decode path=portable reason=\"{}\"", reason);
-  return {};
+  log::info("apps", "rows run on path=portable reason=\"{}\"", reason);
+  return make_executor(name, forward, runner, false);
 }
 
 }  // namespace
@@ -185,11 +222,13 @@ OpenedModel open_model(const OpenModelOptions& options) {
   forward.with_mtp = drafts.max_drafts > 0;
   forward.max_rollback = drafts.max_drafts;
   forward.record_choices = options.record_choices;
-  forward.load_progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
-  model::Model model = model::Model::load(folder, forward);
-  progress.finish();
-  out.load_seconds = progress.seconds();
-  out.file_bytes = progress.total_bytes();
+  // Files may be read again later: by the check of the kernels, and when weights change.
+  const auto loading = std::make_shared<std::atomic<bool>>(true);
+  forward.load_progress = [&progress, loading](uint64_t done, uint64_t total) {
+    if (*loading) {
+      progress.update(std::min(done, total), total);
+    }
+  };
 
   runner::RunnerConfig runner;
   runner.num_slots = options.max_running;
@@ -197,8 +236,11 @@ OpenedModel open_model(const OpenModelOptions& options) {
   runner.cache_bytes = int64_t{options.cache_mib} << 20;
   runner.drafts = drafts;
   runner.weights_folder = folder.string();
-  runner.decode_path = decode_path(options, model);
-  out.executor = std::make_unique<runner::ModelExecutor>(std::move(model), runner, out.name);
+  out.executor = choose_executor(options, parsed.config, out.name, forward, runner);
+  *loading = false;
+  progress.finish();
+  out.load_seconds = progress.seconds();
+  out.file_bytes = progress.total_bytes();
   out.engine_config = engine::EngineConfig::for_tokenizer(*out.tokenizer);
   out.engine_config.end_token_ids.clear();
   for (const int64_t id : out.generation.eos_token_ids) {

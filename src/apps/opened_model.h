@@ -27,7 +27,7 @@ struct OpenModelOptions {
   std::filesystem::path folder;
   std::string numerics = "checkpoint";
   std::string device = "cpu";
-  std::string decode = "portable";         // or "kernels", or "auto": the latter where they can
+  std::string decode = "auto";             // kernels where they can; or "kernels", "portable"
   std::string chat_profile;                // empty: as the checkpoint says
   int64_t max_context = 0;                 // tokens; 0: what config.json allows
   int32_t max_running = 64;                // requests at a time

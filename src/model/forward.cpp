@@ -9,6 +9,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sort.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/InferenceMode.h>
 
 #include "base/check.h"
@@ -21,6 +22,7 @@
 #include "model/paged_formats.h"
 #include "model/parameters.h"
 #include "model/sequence_state.h"
+#include "model/stages.h"
 #include "model/whole_model.h"
 
 namespace baleen::model {
@@ -174,6 +176,7 @@ Sequence Sequence::clone() const {
 
 struct Model::Impl {
   ModelParameters params;
+  std::shared_ptr<const weights::Checkpoint> checkpoint;  // null: parameters came from memory
   at::TensorOptions tensor_options;  // dtype and device of sequences and weights
   ForwardConfig config;
   ops::Numerics numerics;
@@ -209,6 +212,26 @@ struct Model::Impl {
     if (end > known_positions()) {
       make_tables(end);
     }
+  }
+
+  /// Main blocks one by one, each read before it runs and dropped behind.
+  at::Tensor run_from_files(at::Tensor streams, const StepContext& step) {
+    BALEEN_CHECK(checkpoint != nullptr, "neither main layers nor files");
+    for (std::size_t block = 0; block < params.blocks.size(); ++block) {
+      load_block(*checkpoint, tensor_options, block, params);
+      streams = run_blocks(params, std::move(streams), block, block + 1, step);
+      drop_block(block, params);
+    }
+    if (!streams.device().is_cpu()) {
+      at::getDeviceAllocator(streams.device().type())->emptyCache();  // pools and kernels want it
+    }
+    return streams;
+  }
+
+  RunMainBlocks from_files() {
+    return [this](at::Tensor streams, const StepContext& step) {
+      return run_from_files(std::move(streams), step);
+    };
   }
 
   void add_ids(std::span<const int32_t> new_ids) {
@@ -257,6 +280,14 @@ Model::Model(ModelParameters params, const ForwardConfig& forward_config)
   impl_->make_tables(1);
 }
 
+ModelForm model_form(const ModelConfig& config, const ForwardConfig& forward_config) {
+  const std::string numerics = resolved_numerics(forward_config.numerics, config);
+  const at::ScalarType compute =
+      forward_config.compute == ComputeType::kFloat64 ? at::kDouble : at::kFloat;
+  return {.numerics = numerics,
+          .formats = model::cache_formats(ops::Numerics::by_name(numerics), compute)};
+}
+
 Model Model::load(const std::filesystem::path& folder, const ForwardConfig& forward_config) {
   const c10::InferenceMode inference;
   const at::ScalarType dtype =
@@ -265,15 +296,25 @@ Model Model::load(const std::filesystem::path& folder, const ForwardConfig& forw
   open_options.load_mtp = forward_config.with_mtp;
   open_options.progress = forward_config.load_progress;
   const at::Device device = device_by_name(forward_config.device);
-  return Model(load_parameters(weights::Checkpoint::open(folder, open_options),
-                               at::TensorOptions(dtype).device(device)),
-               forward_config);
+  const auto checkpoint =
+      std::make_shared<const weights::Checkpoint>(weights::Checkpoint::open(folder, open_options));
+  Model model(
+      load_parameters(
+          *checkpoint, at::TensorOptions(dtype).device(device), forward_config.keep_main_layers),
+      forward_config);
+  model.impl_->checkpoint = checkpoint;
+  return model;
+}
+
+std::shared_ptr<const weights::Checkpoint> Model::checkpoint() const {
+  return impl_->checkpoint;
 }
 
 void Model::release_weights() {
   ModelParameters none;
   none.config = impl_->params.config;
   impl_->params = std::move(none);
+  impl_->checkpoint.reset();
 }
 
 bool Model::has_weights() const {
@@ -368,7 +409,8 @@ void Model::forward(std::span<const RowInput> rows, ForwardOutput& output) {
                         impl.id_tensor(),
                         impl.numerics,
                         /*trace=*/nullptr,
-                        records ? &choices : nullptr);
+                        records ? &choices : nullptr,
+                        impl.config.keep_main_layers ? RunMainBlocks() : impl.from_files());
     if (records) {
       encode_choices(choices, impl.choice_layout, output.choices);
     }

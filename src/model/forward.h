@@ -24,6 +24,10 @@
 #include "cache/pool_memory.h"
 #include "cache/sequence_pages.h"
 
+namespace baleen::weights {
+class Checkpoint;
+}  // namespace baleen::weights
+
 namespace baleen::model {
 
 enum class ComputeType : uint8_t { kFloat32, kFloat64 };
@@ -40,6 +44,9 @@ struct ForwardConfig {
   bool record_choices = false;  // expert routes and index picks of every token
   std::string device = "cpu";   // where weights, sequences and shared pages live; "cuda", "cuda:N"
   int32_t num_threads = 1;      // of one operator; more than 1 slows small models down
+  /// False: main layers are read from the folder, one at a time, whenever rows run. For a model
+  /// whose rows run elsewhere and which only has to say whether they do so rightly.
+  bool keep_main_layers = true;
   /// Bytes read so far and in all, from load(); may be empty, may be called by several threads.
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> load_progress = {};
 };
@@ -160,6 +167,14 @@ struct ForwardOutput {
 
 struct ModelParameters;
 
+/// How a model's numbers are kept, before it is loaded.
+struct ModelForm {
+  std::string numerics;  // as Model::numerics_name()
+  cache::CacheFormats formats;
+};
+/// Throws ConfigError naming numerics that there are none of.
+ModelForm model_form(const ModelConfig& config, const ForwardConfig& forward_config);
+
 class Model {
  public:
   /// Throws Error naming file, tensor or key when the checkpoint cannot be used.
@@ -175,6 +190,9 @@ class Model {
   /// pools and sequences, but runs nothing; another one is assigned to it to go on.
   void release_weights();
   bool has_weights() const;
+
+  /// The files that the model was loaded from; null: it was not.
+  std::shared_ptr<const weights::Checkpoint> checkpoint() const;
 
   /// Experts of the main layers that choose them by token id.
   cache::TokenRoutes token_routes() const;

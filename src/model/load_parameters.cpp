@@ -1,7 +1,10 @@
 #include "model/load_parameters.h"
 
+#include <algorithm>
+#include <functional>
 #include <span>
 #include <string>
+#include <thread>
 
 #include <ATen/ops/empty.h>
 
@@ -49,6 +52,33 @@ at::Tensor read_tensor(const weights::Checkpoint& checkpoint,
   return info.role == ParameterRole::kOutputLatent && quantized ? ops::round_bf16(value) : value;
 }
 
+std::string block_prefix(std::size_t block) {
+  return "layers." + std::to_string(block) + ".";
+}
+
+/// Dequantising is the slow part, so members of a stack are read in as many threads as there are
+/// processors, up to a number whose buffers stay small.
+int32_t reading_threads() {
+  constexpr unsigned kMost = 16;
+  return static_cast<int32_t>(std::clamp(std::thread::hardware_concurrency(), 1U, kMost));
+}
+
+void fill_from(const weights::Checkpoint& checkpoint,
+               const at::TensorOptions& options,
+               ModelParameters& params,
+               const std::function<bool(const ParameterInfo&)>& wanted) {
+  const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
+  BALEEN_CHECK(dtype == at::kFloat || dtype == at::kDouble, "compute dtype");
+  fill_parameters(
+      params,
+      options,
+      [&](const ParameterInfo& info, const std::string& name, const std::vector<int64_t>& shape) {
+        return read_tensor(checkpoint, info, name, shape, dtype);
+      },
+      wanted,
+      reading_threads());
+}
+
 ops::LinearFormat stored_format(const weights::Checkpoint& checkpoint, const ParameterInfo& info) {
   if (info.stack == 0) {
     return linear_format(checkpoint.format(info.name));
@@ -69,7 +99,8 @@ ops::LinearFormat stored_format(const weights::Checkpoint& checkpoint, const Par
 }  // namespace
 
 ModelParameters load_parameters(const weights::Checkpoint& checkpoint,
-                                const at::TensorOptions& options) {
+                                const at::TensorOptions& options,
+                                bool main_layers) {
   ModelParameters params = make_empty_parameters(checkpoint.config());
   if (!params.mtp.empty() && !checkpoint.contains("mtp.0.norm.weight")) {
     params.mtp.clear();
@@ -80,15 +111,29 @@ ModelParameters load_parameters(const weights::Checkpoint& checkpoint,
                                 *format = stored_format(checkpoint, info);
                               }
                             });
-  const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
-  BALEEN_CHECK(dtype == at::kFloat || dtype == at::kDouble, "compute dtype");
-  fill_parameters(
-      params,
-      options,
-      [&](const ParameterInfo& info, const std::string& name, const std::vector<int64_t>& shape) {
-        return read_tensor(checkpoint, info, name, shape, dtype);
-      });
+  fill_from(checkpoint, options, params, [main_layers](const ParameterInfo& info) {
+    return main_layers || !info.name.starts_with("layers.") ||
+           info.role == ParameterRole::kHashTable;
+  });
   return params;
+}
+
+void load_block(const weights::Checkpoint& checkpoint,
+                const at::TensorOptions& options,
+                std::size_t block,
+                ModelParameters& params) {
+  fill_from(checkpoint, options, params, [prefix = block_prefix(block)](const ParameterInfo& info) {
+    return info.name.starts_with(prefix) && info.role != ParameterRole::kHashTable;
+  });
+}
+
+void drop_block(std::size_t block, ModelParameters& params) {
+  const std::string prefix = block_prefix(block);
+  for_each_parameter(params, [&](const ParameterInfo& info, at::Tensor& value) {
+    if (info.name.starts_with(prefix) && info.role != ParameterRole::kHashTable) {
+      value.reset();
+    }
+  });
 }
 
 ModelParameters load_parameters(const std::filesystem::path& folder,

@@ -15,8 +15,17 @@ namespace baleen::model {
 
 /// `options`: float or double, any device. Throws CheckpointError when the experts of a layer are
 /// stored in different formats. MTP blocks that the checkpoint was opened without are left out.
+/// Without `main_layers` the blocks know their formats and hash tables and nothing else.
 ModelParameters load_parameters(const weights::Checkpoint& checkpoint,
-                                const at::TensorOptions& options);
+                                const at::TensorOptions& options,
+                                bool main_layers = true);
+
+/// Fills one block of parameters that were loaded without main layers, and empties it again.
+void load_block(const weights::Checkpoint& checkpoint,
+                const at::TensorOptions& options,
+                std::size_t block,
+                ModelParameters& params);
+void drop_block(std::size_t block, ModelParameters& params);
 
 /// Opens the folder, MTP blocks only where `with_mtp`. Throws Error naming file, tensor or key.
 ModelParameters load_parameters(const std::filesystem::path& folder,

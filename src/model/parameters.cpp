@@ -1,5 +1,8 @@
 #include "model/parameters.h"
 
+#include <algorithm>
+#include <exception>
+#include <thread>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -10,6 +13,8 @@ namespace baleen::model {
 namespace {
 
 using Role = ParameterRole;
+
+constexpr int64_t kWorthAThread = int64_t{1} << 18;  // numbers of a stack's member
 
 /// Walks the structs in published order; the only place that knows the published names.
 class Walk {
@@ -156,6 +161,35 @@ class Walk {
   const MatrixVisitor& visit_;
 };
 
+/// What `make` gives for 0 .. count, each in a thread of its own. The first exception is thrown
+/// again.
+std::vector<at::Tensor> in_threads(int64_t count, const std::function<at::Tensor(int64_t)>& make) {
+  std::vector<at::Tensor> made(static_cast<std::size_t>(count));
+  if (count == 1) {
+    made[0] = make(0);
+    return made;
+  }
+  std::vector<std::exception_ptr> errors(made.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          made[i] = make(static_cast<int64_t>(i));
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+      });
+    }
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) {
+      std::rethrow_exception(error);
+    }
+  }
+  return made;
+}
+
 BlockParameters empty_block(const LayerSpec& spec) {
   BlockParameters block;
   block.spec = spec;
@@ -201,23 +235,38 @@ void for_each_published_tensor(ModelParameters& params,
 
 void fill_parameters(ModelParameters& params,
                      const at::TensorOptions& options,
-                     const TensorSource& source) {
+                     const TensorSource& source,
+                     const std::function<bool(const ParameterInfo&)>& wanted,
+                     int32_t num_threads) {
   for_each_parameter(params, [&](const ParameterInfo& info, at::Tensor& value) {
+    if (wanted && !wanted(info)) {
+      return;
+    }
     const bool integers = info.role == Role::kHashTable;
     const auto target = integers ? options.dtype(at::kLong) : options;
     value = at::empty(info.shape, target);
     const std::vector<int64_t> member_shape(info.shape.begin() + (info.stack > 0 ? 1 : 0),
                                             info.shape.end());
-    const auto copy = [&](const at::Tensor& destination, const std::string& name) {
-      const at::Tensor tensor = source(info, name, member_shape);
-      BALEEN_CHECK(tensor.sizes() == at::IntArrayRef(member_shape), "shape of {}", name);
-      destination.copy_(tensor);
-    };
+    const auto copy =
+        [&](const at::Tensor& destination, const std::string& name, const at::Tensor& tensor) {
+          BALEEN_CHECK(tensor.sizes() == at::IntArrayRef(member_shape), "shape of {}", name);
+          destination.copy_(tensor);
+        };
     if (info.stack == 0) {
-      copy(value, info.name);
+      copy(value, info.name, source(info, info.name, member_shape));
     }
-    for (int64_t expert = 0; expert < info.stack; ++expert) {
-      copy(value.select(0, expert), info.member_name(expert));
+    for (int64_t begin = 0; begin < info.stack;) {
+      const bool large = value.numel() / info.stack >= kWorthAThread;
+      const int64_t count = std::min<int64_t>(large ? num_threads : 1, info.stack - begin);
+      const std::vector<at::Tensor> members = in_threads(count, [&](int64_t i) {
+        return source(info, info.member_name(begin + i), member_shape);
+      });
+      for (int64_t i = 0; i < count; ++i) {
+        copy(value.select(0, begin + i),
+             info.member_name(begin + i),
+             members[static_cast<std::size_t>(i)]);
+      }
+      begin += count;
     }
   });
 }
@@ -254,7 +303,9 @@ int64_t parameter_bytes(ModelParameters& params) {
 
 void convert_parameters(ModelParameters& params, at::ScalarType dtype, at::Device device) {
   for_each_parameter(params, [&](const ParameterInfo&, at::Tensor& value) {
-    value = value.to(device, value.is_floating_point() ? dtype : value.scalar_type());
+    if (value.defined()) {
+      value = value.to(device, value.is_floating_point() ? dtype : value.scalar_type());
+    }
   });
 }
 

@@ -153,11 +153,14 @@ void for_each_published_tensor(ModelParameters& params,
 using TensorSource = std::function<at::Tensor(
     const ParameterInfo& info, const std::string& name, const std::vector<int64_t>& shape)>;
 
-/// Fills every tensor from `source`, stacks member by member, floating ones in `options`' dtype,
-/// all on its device.
+/// Fills every tensor (those that `wanted` takes; empty: all) from `source`, stacks member by
+/// member, floating ones in `options`' dtype, all on its device. With `num_threads` above 1 the
+/// source is asked for several members of a stack at once.
 void fill_parameters(ModelParameters& params,
                      const at::TensorOptions& options,
-                     const TensorSource& source);
+                     const TensorSource& source,
+                     const std::function<bool(const ParameterInfo&)>& wanted = {},
+                     int32_t num_threads = 1);
 
 /// The formats that matrices are served in, by what the published checkpoints do.
 struct FormatPlan {
@@ -172,7 +175,7 @@ ModelParameters make_empty_parameters(const ModelConfig& config);
 /// Bytes of all tensors as held in memory.
 int64_t parameter_bytes(ModelParameters& params);
 
-/// Moves all floating tensors to a dtype and everything to a device.
+/// Moves all floating tensors to a dtype and everything to a device. Undefined ones stay so.
 void convert_parameters(ModelParameters& params, at::ScalarType dtype, at::Device device);
 
 }  // namespace baleen::model

@@ -155,7 +155,8 @@ StepOutput forward_step(const ModelParameters& params,
                         const at::Tensor& ids,
                         const ops::Numerics& numerics,
                         Trace* trace,
-                        StepChoices* choices) {
+                        StepChoices* choices,
+                        const RunMainBlocks& main_blocks) {
   const ModelConfig& config = params.config;
   std::vector<SequenceGroup> groups;
   groups.reserve(rows.size());
@@ -169,7 +170,8 @@ StepOutput forward_step(const ModelParameters& params,
     *choices = {.groups = step.groups, .experts = {}, .picks = {}};
     step.choices = choices;
   }
-  const at::Tensor streams = run_main_blocks(params, step);
+  const at::Tensor streams =
+      main_blocks ? main_blocks(embed_stage(params, step), step) : run_main_blocks(params, step);
 
   StepOutput output;
   std::vector<LogitsSpan> wanted;

@@ -8,6 +8,7 @@
 //   StepOutput step = forward_step(params, tables, rows, numerics);   // sequences with state
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -56,14 +57,19 @@ struct StepOutput {
   std::vector<LogitsSpan> mtp_spans;  // MTP rows; row i pairs position i with the token at i + 1
 };
 
+/// Runs the main blocks of a step whose parameters are not all in memory: streams in, streams out.
+using RunMainBlocks = std::function<at::Tensor(at::Tensor streams, const StepContext& step)>;
+
 /// Runs the new tokens of several sequences at once and advances their states. ids i64 [N], row
 /// after row. No gradients. `choices`, if any, is overwritten with those of the step.
+/// `main_blocks`, if any, takes the place of run_blocks() over all of them.
 StepOutput forward_step(const ModelParameters& params,
                         const RopeTables& tables,
                         const std::vector<StepRow>& rows,
                         const at::Tensor& ids,
                         const ops::Numerics& numerics,
                         Trace* trace = nullptr,
-                        StepChoices* choices = nullptr);
+                        StepChoices* choices = nullptr,
+                        const RunMainBlocks& main_blocks = {});
 
 }  // namespace baleen::model

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,12 +14,12 @@ namespace baleen::runner {
 namespace {
 
 constexpr double kMostDistance = 0.5;
-constexpr int64_t kPromptTokens = 133;  // past the window and the first group of 128
-constexpr int64_t kDecodedTokens = 6;   // over the end of a group of 4
+constexpr std::size_t kPromptTokens = 133;  // past the window and the first group of 128
+constexpr std::size_t kDecodedTokens = 6;   // over the end of a group of 4
 
 std::vector<int32_t> stored_prompt(int64_t vocab) {
   std::vector<int32_t> ids;
-  for (int64_t i = 0; i < kPromptTokens + kDecodedTokens; ++i) {
+  for (int64_t i = 0; i < static_cast<int64_t>(kPromptTokens + kDecodedTokens); ++i) {
     ids.push_back(static_cast<int32_t>((i * 7919 + i * i * 31 + 11) % vocab));
   }
   return ids;
@@ -28,9 +29,13 @@ void run_body(model::Model& model,
               model::Sequence& sequence,
               int64_t position,
               std::span<const int32_t> ids,
+              model::LogitsWanted logits,
               model::ForwardOutput& output) {
-  const model::RowInput row{
-      .sequence = &sequence, .first_position = position, .ids = ids, .mtp = model::MtpRows::kNone};
+  const model::RowInput row{.sequence = &sequence,
+                            .first_position = position,
+                            .ids = ids,
+                            .logits = logits,
+                            .mtp = model::MtpRows::kNone};
   model.forward({&row, 1}, output);
   if (!output.logits_f64.empty()) {
     output.logits.assign(output.logits_f64.begin(), output.logits_f64.end());
@@ -56,31 +61,72 @@ struct Distance {
   }
 };
 
-/// The prompt on the path, in two parts, and the token behind it over rows that are all the path's.
-void add_prompt(DecodePath& path,
-                RequestSlot slot,
-                std::span<const int32_t> ids,
-                std::size_t prompt,
-                std::span<const float> behind_prompt,
-                std::span<const float> behind_next,
-                Distance& distance) {
+/// Token `position` alone on the path.
+std::span<const float> run_token(DecodePath& path,
+                                 RequestSlot slot,
+                                 std::span<const int32_t> ids,
+                                 std::size_t position) {
+  const DecodeRow row{
+      .ids = ids.subspan(position, 1), .slot = slot, .position = static_cast<int32_t>(position)};
+  path.run({&row, 1});
+  return path.logits(0, 0);
+}
+
+/// The body runs all but the last token at once, as its weights may be read for the purpose, and
+/// its rows are wiped out. The path then runs the prompt in two parts and the rest token by token
+/// over rows that are all its own, and the body the last token over those.
+Distance distance_of_whole(model::Model& model,
+                           model::Sequence sequence,
+                           DecodePath& path,
+                           RequestSlot slot,
+                           std::span<const int32_t> ids,
+                           std::size_t prompt,
+                           const std::function<void()>& wipe) {
+  const std::size_t last = ids.size() - 1;
+  model::ForwardOutput output;
+  run_body(model, sequence, 0, ids.first(last), model::LogitsWanted::kAll, output);
+  wipe();
   constexpr std::size_t kSecondPart = 33;
-  const std::size_t first = prompt > kSecondPart ? prompt - kSecondPart : 0;
-  if (first > 0) {
-    const DecodeRow row{
-        .ids = ids.first(first), .slot = slot, .first_result = static_cast<int32_t>(first)};
+  Distance sum;
+  std::size_t done = 0;
+  while (done < prompt) {
+    const std::size_t count =
+        done == 0 && prompt > kSecondPart ? prompt - kSecondPart : prompt - done;
+    const DecodeRow row{.ids = ids.subspan(done, count),
+                        .slot = slot,
+                        .position = static_cast<int32_t>(done),
+                        .first_result = static_cast<int32_t>(count) - 1};
     path.run({&row, 1});
+    done += count;
+    sum.add(path.logits(0, 0), output.row(static_cast<int64_t>(done) - 1));
   }
-  const DecodeRow rest{.ids = ids.subspan(first, prompt - first),
-                       .slot = slot,
-                       .position = static_cast<int32_t>(first),
-                       .first_result = static_cast<int32_t>(prompt - first) - 1};
-  path.run({&rest, 1});
-  distance.add(path.logits(0, 0), behind_prompt);
-  const DecodeRow next{
-      .ids = ids.subspan(prompt, 1), .slot = slot, .position = static_cast<int32_t>(prompt)};
-  path.run({&next, 1});
-  distance.add(path.logits(0, 0), behind_next);
+  for (; done < last; ++done) {
+    sum.add(run_token(path, slot, ids, done), output.row(static_cast<int64_t>(done)));
+  }
+  const auto position = static_cast<int64_t>(last);
+  sequence.begin_at(position);
+  run_body(model, sequence, position, ids.subspan(last), model::LogitsWanted::kLast, output);
+  sum.add(run_token(path, slot, ids, last), output.row(0));
+  return sum;
+}
+
+/// The body runs the prompt, then both run the tokens behind it in turns, over rows of either.
+Distance distance_in_turns(model::Model& model,
+                           model::Sequence sequence,
+                           DecodePath& path,
+                           RequestSlot slot,
+                           std::span<const int32_t> ids,
+                           std::size_t prompt) {
+  model::ForwardOutput output;
+  run_body(model, sequence, 0, ids.first(prompt), model::LogitsWanted::kNone, output);
+  Distance sum;
+  for (std::size_t p = prompt; p < ids.size(); ++p) {
+    const auto position = static_cast<int64_t>(p);
+    sequence.begin_at(position);  // from the pages, not from what it remembers
+    run_body(model, sequence, position, ids.subspan(p, 1), model::LogitsWanted::kLast, output);
+    sum.add(run_token(path, slot, ids, p), output.row(0));
+  }
+  return sum;
 }
 
 }  // namespace
@@ -91,39 +137,23 @@ double check_decode_path(model::Model& model, cache::PoolMemory& pools, DecodePa
   const cache::SwaPage window(1);
   const cache::SequencePages pages{.full = {full}, .swa = {window}, .slot = slot};
   path.change_page({.slot = slot, .block = 0, .full = full, .swa = window});
-  const std::vector<int32_t> ids = stored_prompt(model.config().vocab_size);
-  const int64_t end = std::min<int64_t>(path.max_context(), static_cast<int64_t>(ids.size()));
-  const int64_t prompt = std::max<int64_t>(1, end - kDecodedTokens);
-  const std::span<const int32_t> all = ids;
-  std::vector<float> behind_prompt;
-  std::vector<float> behind_next;
-  Distance sum;
-  {
-    model::Sequence sequence = model.new_sequence(pools, pages);
-    model::ForwardOutput output;
-    run_body(model, sequence, 0, all.first(static_cast<std::size_t>(prompt)), output);
-    behind_prompt.assign(output.row(0).begin(), output.row(0).end());
-    for (int64_t p = prompt; p < end; ++p) {
-      sequence.begin_at(p);  // from the pages, not from what it remembers
-      run_body(model, sequence, p, all.subspan(static_cast<std::size_t>(p), 1), output);
-      const DecodeRow row{.ids = all.subspan(static_cast<std::size_t>(p), 1),
-                          .slot = slot,
-                          .position = static_cast<int32_t>(p)};
-      path.run({&row, 1});
-      sum.add(path.logits(0, 0), output.row(0));
-      if (p == prompt) {
-        behind_next.assign(output.row(0).begin(), output.row(0).end());
-      }
-    }
-  }
-  if (path.runs_prompts() && prompt < end) {
-    add_prompt(path, slot, all, static_cast<std::size_t>(prompt), behind_prompt, behind_next, sum);
-  }
+  const std::vector<int32_t> text = stored_prompt(model.config().vocab_size);
+  const auto end = std::min(static_cast<std::size_t>(path.max_context()), text.size());
+  const std::span<const int32_t> ids = std::span(text).first(end);
+  const std::size_t prompt = end > kDecodedTokens + 1 ? end - kDecodedTokens : 1;
+  const auto wipe = [&] {
+    pools.paint_full_page(full);
+    pools.paint_swa_page(window);
+    pools.paint_request_ring(slot);
+  };
+  const Distance sum =
+      path.runs_prompts() && end > 1
+          ? distance_of_whole(
+                model, model.new_sequence(pools, pages), path, slot, ids, prompt, wipe)
+          : distance_in_turns(model, model.new_sequence(pools, pages), path, slot, ids, prompt);
   path.change_page(
       {.slot = slot, .block = 0, .full = cache::FullPage(0), .swa = cache::SwaPage(0)});
-  pools.paint_full_page(full);
-  pools.paint_swa_page(window);
-  pools.paint_request_ring(slot);
+  wipe();
   const double distance = std::sqrt(sum.square / sum.size);
   if (!(distance <= kMostDistance)) {
     throw Error(path.name() + " is wrong for this model: its logits lie " +

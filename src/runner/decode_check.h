@@ -11,8 +11,9 @@
 
 namespace baleen::runner {
 
-/// Runs a stored prompt in the body and the tokens behind it in both, each reading what the other
-/// wrote, and where the path runs prompts the whole text there once more. Returns the rms
+/// Runs a stored text in both: a path that runs prompts all of it, over rows of its own, which the
+/// body reads in the end; any other the tokens behind a prompt of the body's, each reading what the
+/// other wrote. Returns the rms
 /// difference of their logits over the rms of the body's around their mean. Throws Error when it is
 /// above half, or a logit is not finite: rounding to 8 and 4 bits explains some hundredths to two
 /// tenths, while rows of another token, page or layer give more than one.

@@ -25,6 +25,7 @@
 #include "cache/sequence_cache.h"
 #include "engine/batch_plan.h"
 #include "kernels/sampling/sampling.h"
+#include "weights/checkpoint.h"
 
 namespace baleen::runner {
 
@@ -74,7 +75,8 @@ class DecodePath {
 struct DecodePathContext {
   const ModelConfig& config;
   cache::PoolMemory& pools;
-  std::string folder;  // of the weights
+  std::string folder;                                     // of the weights
+  std::shared_ptr<const weights::Checkpoint> checkpoint;  // its files; null: not open yet
   int32_t num_slots = 0;
   int64_t max_context = 0;
   int32_t max_row_tokens = 1;  // that will be asked for, beside prompts

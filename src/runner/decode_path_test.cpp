@@ -467,17 +467,19 @@ TEST(DecodePathTest, LogprobsOfPromptsOnThePathAreTheBodys) {
 TEST(DecodePathTest, AWrongPathIsRefusedAtStart) {
   PathUse use;
   RunnerConfig runner{.num_slots = 2, .cache_bytes = kRoomy};
-  for (const bool wrong : {false, true}) {
-    runner.decode_path = [&](const DecodePathContext& context) {
-      return std::make_unique<ForgetfulPath>(context, 3000, use, /*prompts=*/true, wrong);
-    };
-    if (wrong) {
-      EXPECT_THROW(ModelExecutor(fixed_order_model(), runner, "tiny"), Error);
-    } else {
-      ModelExecutor(fixed_order_model(), runner, "tiny");
+  for (const bool prompts : {false, true}) {
+    for (const bool wrong : {false, true}) {
+      runner.decode_path = [&](const DecodePathContext& context) {
+        return std::make_unique<ForgetfulPath>(context, 3000, use, prompts, wrong);
+      };
+      if (wrong) {
+        EXPECT_THROW(ModelExecutor(fixed_order_model(), runner, "tiny"), Error);
+      } else {
+        ModelExecutor(fixed_order_model(), runner, "tiny");
+      }
     }
   }
-  EXPECT_EQ(use.rows, 2 * (6 + 3));
+  EXPECT_EQ(use.rows, 2 * 6 + 2 * (2 + 6));
 }
 
 TEST(DecodePathTest, WantsASharedCache) {

@@ -83,7 +83,7 @@ class ModelExecutor final : public engine::Executor {
   void resume(const cache::ResumeCopy& copy);
   void capture(const cache::CaptureJob& job);
   void keep_streams(const cache::CaptureJob& job);
-  std::unique_ptr<DecodePath> new_decode_path(const std::string& folder);
+  std::unique_ptr<DecodePath> new_decode_path(const std::string& folder, const model::Model& model);
   void start_decode_path();
   bool takes_decode_path(const engine::BatchRow& row) const;
   void run_rows(const engine::BatchPlan& plan, const engine::MaskProvider& masks);

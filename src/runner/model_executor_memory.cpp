@@ -45,7 +45,7 @@ Status ModelExecutor::update_weights(const std::string& folder) {
     if (weights::write_config_json(next.config()) != weights::write_config_json(model_.config())) {
       return another_model(folder);
     }
-    std::unique_ptr<DecodePath> next_path = new_decode_path(folder);
+    std::unique_ptr<DecodePath> next_path = new_decode_path(folder, next);
     model_ = std::move(next);
     decode_path_ = std::move(next_path);
   } catch (const std::exception& error) {  // Torch's too: there may be no room for both

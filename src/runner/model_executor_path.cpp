@@ -13,19 +13,21 @@
 
 namespace baleen::runner {
 
-std::unique_ptr<DecodePath> ModelExecutor::new_decode_path(const std::string& folder) {
+std::unique_ptr<DecodePath> ModelExecutor::new_decode_path(const std::string& folder,
+                                                           const model::Model& model) {
   if (!config_.decode_path || !pools_) {
     return nullptr;
   }
-  const ModelConfig& config = model_.config();
-  const std::string& device = model_.forward_config().device;
+  const ModelConfig& config = model.config();
+  const std::string& device = model.forward_config().device;
   const size_t colon = device.find(':');
   const DecodePathContext context{
       .config = config,
       .pools = *pools_,
       .folder = folder,
+      .checkpoint = model.checkpoint(),
       .num_slots = config_.num_slots,
-      .max_context = model_.max_context(),
+      .max_context = model.max_context(),
       .max_row_tokens = config_.drafts.max_drafts + 1,
       .max_step_tokens = config_.max_step_tokens,
       .device_index = colon == std::string::npos ? 0 : std::stoi(device.substr(colon + 1)),
@@ -47,7 +49,7 @@ std::unique_ptr<DecodePath> ModelExecutor::new_decode_path(const std::string& fo
 
 /// With pools that hold nothing yet: the check writes into their first pages.
 void ModelExecutor::start_decode_path() {
-  decode_path_ = new_decode_path(config_.weights_folder);
+  decode_path_ = new_decode_path(config_.weights_folder, model_);
   if (!decode_path_) {
     return;
   }

@@ -1,8 +1,12 @@
 #include "runner/decode/decode_loader.h"
 
+#include <algorithm>
 #include <cstring>
+#include <exception>
+#include <functional>
 #include <span>
 #include <string>
+#include <thread>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -17,6 +21,31 @@ namespace {
 using kernels::WeightFormat;
 
 constexpr int64_t kC128BlockRows = 128;  // rows of a block that full pages share
+
+/// work(0 .. count - 1), spread over the processors. The first exception is thrown again.
+void in_threads(int64_t count, const std::function<void(int64_t)>& work) {
+  const int64_t threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, count);
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(threads));
+  {
+    std::vector<std::jthread> running;
+    for (int64_t t = 0; t < threads; ++t) {
+      running.emplace_back([&, t] {
+        try {
+          for (int64_t i = t; i < count; i += threads) {
+            work(i);
+          }
+        } catch (...) {
+          errors[static_cast<std::size_t>(t)] = std::current_exception();
+        }
+      });
+    }
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) {
+      std::rethrow_exception(error);
+    }
+  }
+}
 
 class Loader {
  public:
@@ -69,6 +98,7 @@ class Loader {
     const weights::StoredParameter& parameter = stored(name, weights::WeightFormat::kFp8);
     DecodeMatrix matrix = packed(codes(parameter), parameter.shape[0], parameter.shape[1], format);
     matrix.scales = memory_.upload(parameter.scales);
+    checkpoint_.report_read(name);
     return matrix;
   }
 
@@ -121,22 +151,39 @@ class Loader {
   DecodeExperts experts(const std::string& prefix) {
     constexpr auto kFp4 = weights::WeightFormat::kFp4;
     constexpr auto kFp8 = weights::WeightFormat::kFp8;
-    std::vector<std::byte> up;
-    std::vector<std::byte> down;
-    for (int64_t e = 0; e < config_.n_routed_experts; ++e) {
+    const int64_t count = config_.n_routed_experts;
+    const int64_t hidden = config_.hidden_size;
+    const int64_t width = config_.moe_intermediate_size;
+    const int64_t up_bytes = kernels::packed_expert_bytes(2 * width, hidden, false);
+    const int64_t down_bytes = kernels::packed_expert_bytes(hidden, width, false);
+    std::vector<std::byte> up(static_cast<std::size_t>(count * up_bytes));
+    std::vector<std::byte> down(static_cast<std::size_t>(count * down_bytes));
+    in_threads(count, [&](int64_t e) {
       const std::string name = prefix + "experts." + std::to_string(e) + ".";
       const auto one_up = kernels::pack_up_fp4(expert(name + "w1.weight", kFp4),
                                                expert(name + "w3.weight", kFp4),
                                                name + "w1.weight, w3");
       const auto one_down =
           kernels::pack_down_fp4(expert(name + "w2.weight", kFp4), name + "w2.weight");
-      up.insert(up.end(), one_up.begin(), one_up.end());
-      down.insert(down.end(), one_down.begin(), one_down.end());
-    }
+      BALEEN_CHECK(static_cast<int64_t>(one_up.size()) == up_bytes &&
+                       static_cast<int64_t>(one_down.size()) == down_bytes,
+                   "{}: {} and {} bytes",
+                   name,
+                   one_up.size(),
+                   one_down.size());
+      std::copy(one_up.begin(), one_up.end(), up.begin() + e * up_bytes);
+      std::copy(one_down.begin(), one_down.end(), down.begin() + e * down_bytes);
+      for (const char* matrix : {"w1.weight", "w2.weight", "w3.weight"}) {
+        checkpoint_.report_read(name + matrix);
+      }
+    });
     const std::string shared = prefix + "shared_experts.";
     DecodeExperts out;
     out.up = memory_.upload(up);
     out.down = memory_.upload(down);
+    for (const char* matrix : {"w1.weight", "w2.weight", "w3.weight"}) {
+      checkpoint_.report_read(shared + matrix);
+    }
     out.shared_up = memory_.upload(kernels::pack_up_fp8(expert(shared + "w1.weight", kFp8),
                                                         expert(shared + "w3.weight", kFp8),
                                                         shared + "w1.weight, w3"));

@@ -145,10 +145,15 @@ int32_t most_row_tokens(const DecodeModel& model) {
 
 DecodeWeights load_weights(const DecodePathContext& context) {
   BALEEN_CUDA_CHECK(cudaSetDevice(context.device_index));
-  weights::OpenOptions options;
-  options.load_mtp = false;
+  std::shared_ptr<const weights::Checkpoint> checkpoint = context.checkpoint;
+  if (!checkpoint) {
+    weights::OpenOptions options;
+    options.load_mtp = false;
+    checkpoint = std::make_shared<const weights::Checkpoint>(
+        weights::Checkpoint::open(context.folder, options));
+  }
   DecodeWeights weights = load_decode_weights(
-      weights::Checkpoint::open(context.folder, options),
+      *checkpoint,
       {.plain = context.plain_frequencies, .compressed = context.compressed_frequencies});
   set_pool_views(weights.model, context.pools);
   return weights;
