@@ -152,13 +152,12 @@ std::string kernels_refusal(const OpenModelOptions& options,
   return runner::kernel_decode_refusal(config, form.formats, form.numerics);
 }
 
-/// Model and executor. With kernels the main layers are in memory as these read them, and nowhere
-/// else.
+/// Model and executor. With kernels the layers are in memory as these read them, and nowhere else.
 std::unique_ptr<runner::ModelExecutor> make_executor(const std::string& name,
                                                      model::ForwardConfig forward,
                                                      runner::RunnerConfig runner,
                                                      bool kernels) {
-  forward.keep_main_layers = !kernels;
+  forward.keep_layers = !kernels;
   if (kernels) {
     runner.decode_path = runner::kernel_decode();
   }

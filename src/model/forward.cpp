@@ -62,6 +62,7 @@ void copy_out(const at::Tensor& tensor, std::vector<Number>& target) {
 
 struct Sequence::State {
   SequenceState value;
+  at::Tensor draft_streams = {};  // what draft_streams() gave out
 };
 
 Sequence::Sequence(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -142,6 +143,39 @@ int64_t Sequence::draft_rows_end() const {
   return state_->value.mtp_layer(0).raw->end();
 }
 
+const uint8_t* Sequence::draft_streams(int64_t count) {
+  const c10::InferenceMode inference;
+  const int64_t first = draft_rows_end();
+  state_->draft_streams = std::as_const(state_->value)
+                              .streams()
+                              .view(first, first + count)
+                              .to(at::kBFloat16)
+                              .contiguous();
+  return static_cast<const uint8_t*>(state_->draft_streams.const_data_ptr());
+}
+
+void Sequence::advance_draft_rows(int64_t count) {
+  const c10::InferenceMode inference;
+  RowStore& rows = *state_->value.mtp_layer(0).raw;
+  rows.restart(rows.end() + count);
+}
+
+int64_t Sequence::hidden_draft_rows_before() const {
+  return state_->value.hidden_draft_rows().before;
+}
+int64_t Sequence::hidden_draft_row() const {
+  return state_->value.hidden_draft_rows().hole;
+}
+
+void Sequence::copy_chain_streams(std::span<uint8_t> streams) const {
+  const c10::InferenceMode inference;
+  const at::Tensor& chain = state_->value.chain_streams();
+  BALEEN_CHECK(chain.defined(), "no draft row has run");
+  const at::ScalarType type = stream_type(chain.options(), chain.numel(), streams.size());
+  bytes_at(streams.data(), static_cast<int64_t>(streams.size()), chain.device())
+      .copy_(chain.to(type).contiguous().flatten().view(at::kByte));
+}
+
 void Sequence::hide_draft_rows(int64_t before, int64_t hole) {
   state_->value.hide_draft_rows({.before = before, .hole = hole});
 }
@@ -218,14 +252,21 @@ struct Model::Impl {
   at::Tensor run_from_files(at::Tensor streams, const StepContext& step) {
     BALEEN_CHECK(checkpoint != nullptr, "neither main layers nor files");
     for (std::size_t block = 0; block < params.blocks.size(); ++block) {
-      load_block(*checkpoint, tensor_options, block, params);
+      const std::string layer = main_layer(block);
+      load_layer(*checkpoint, tensor_options, layer, params);
       streams = run_blocks(params, std::move(streams), block, block + 1, step);
-      drop_block(block, params);
+      drop_layer(layer, params);
     }
-    if (!streams.device().is_cpu()) {
-      at::getDeviceAllocator(streams.device().type())->emptyCache();  // pools and kernels want it
-    }
+    empty_cache();
     return streams;
+  }
+
+  /// Memory that no tensor has goes back to the device: pools and kernels want it.
+  void empty_cache() const {
+    const at::Device device = tensor_options.device();
+    if (!device.is_cpu()) {
+      at::getDeviceAllocator(device.type())->emptyCache();
+    }
   }
 
   RunMainBlocks from_files() {
@@ -298,10 +339,9 @@ Model Model::load(const std::filesystem::path& folder, const ForwardConfig& forw
   const at::Device device = device_by_name(forward_config.device);
   const auto checkpoint =
       std::make_shared<const weights::Checkpoint>(weights::Checkpoint::open(folder, open_options));
-  Model model(
-      load_parameters(
-          *checkpoint, at::TensorOptions(dtype).device(device), forward_config.keep_main_layers),
-      forward_config);
+  Model model(load_parameters(
+                  *checkpoint, at::TensorOptions(dtype).device(device), forward_config.keep_layers),
+              forward_config);
   model.impl_->checkpoint = checkpoint;
   return model;
 }
@@ -410,7 +450,7 @@ void Model::forward(std::span<const RowInput> rows, ForwardOutput& output) {
                         impl.numerics,
                         /*trace=*/nullptr,
                         records ? &choices : nullptr,
-                        impl.config.keep_main_layers ? RunMainBlocks() : impl.from_files());
+                        impl.config.keep_layers ? RunMainBlocks() : impl.from_files());
     if (records) {
       encode_choices(choices, impl.choice_layout, output.choices);
     }
@@ -454,8 +494,16 @@ void Model::draft(std::span<const DraftInput> rows, ForwardOutput& output) {
     end = std::max(end, state.mtp_layer(0).raw->end() + num_rows);
   }
   impl.reach(end);
+  if (!impl.config.keep_layers) {
+    BALEEN_CHECK(impl.checkpoint != nullptr, "neither the draft layer nor files");
+    load_layer(*impl.checkpoint, impl.tensor_options, kDraftLayer, impl.params);
+  }
   const at::Tensor logits =
       run_draft_step(impl.params, impl.tables, steps, impl.id_tensor(), impl.numerics);
+  if (!impl.config.keep_layers) {
+    drop_layer(kDraftLayer, impl.params);
+    impl.empty_cache();
+  }
   if (logits.scalar_type() == at::kDouble) {
     copy_out(logits, output.mtp_logits_f64);
   } else {

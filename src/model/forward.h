@@ -44,9 +44,9 @@ struct ForwardConfig {
   bool record_choices = false;  // expert routes and index picks of every token
   std::string device = "cpu";   // where weights, sequences and shared pages live; "cuda", "cuda:N"
   int32_t num_threads = 1;      // of one operator; more than 1 slows small models down
-  /// False: main layers are read from the folder, one at a time, whenever rows run. For a model
-  /// whose rows run elsewhere and which only has to say whether they do so rightly.
-  bool keep_main_layers = true;
+  /// False: layers, main and draft, are read from the folder, one at a time, whenever rows run. For
+  /// a model whose rows run elsewhere and which only has to say whether they do so rightly.
+  bool keep_layers = true;
   /// Bytes read so far and in all, from load(); may be empty, may be called by several threads.
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> load_progress = {};
 };
@@ -76,10 +76,20 @@ class Sequence {
   void advance_in_pages(int64_t count, const uint8_t* streams);
   /// Position of the draft layer's next row.
   int64_t draft_rows_end() const;
+  /// Streams that its next `count` rows begin from: bf16 [count, n·H] in the memory of the device,
+  /// valid until the next call.
+  const uint8_t* draft_streams(int64_t count);
+  /// The next `count` rows of the draft layer are in the pages: somebody else has run them.
+  void advance_draft_rows(int64_t count);
+  /// What hide_draft_rows() said.
+  int64_t hidden_draft_rows_before() const;
+  int64_t hidden_draft_row() const;
   /// Rows of the draft layer that must not be read: those before `before`, and `hole` (-1: none).
   void hide_draft_rows(int64_t before, int64_t hole);
   /// Forgets the chain of guesses behind the tokens processed so far.
   void drop_draft_chain();
+  /// Streams behind the latest draft row, which a chain goes on from; sizes as below.
+  void copy_chain_streams(std::span<uint8_t> streams) const;
   /// Streams of one of the latest positions, in bf16 or as computed, by the size of `streams`,
   /// which is memory of the device.
   void copy_streams(int64_t position, std::span<uint8_t> streams) const;

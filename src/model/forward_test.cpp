@@ -78,6 +78,39 @@ TEST(ForwardTest, RunsSeveralSequencesAtOnce) {
   }
 }
 
+TEST(ForwardTest, LayersReadFromTheFilesGiveTheSameBits) {
+  ForwardConfig config{.max_context = 200, .with_mtp = true};
+  Model kept = Model::load("models/abacus", config);
+  config.keep_layers = false;
+  Model read = Model::load("models/abacus", config);
+  EXPECT_LT(read.weight_bytes(), kept.weight_bytes() / 2);
+  const std::vector<int32_t> ids = toy_ids(40);
+  ForwardOutput expected;
+  ForwardOutput found;
+  Sequence a = kept.new_sequence();
+  Sequence b = read.new_sequence();
+  const std::vector<int32_t> next(ids.begin() + 1, ids.end());
+  for (const bool kept_one : {true, false}) {
+    Model& model = kept_one ? kept : read;
+    Sequence& sequence = kept_one ? a : b;
+    ForwardOutput& output = kept_one ? expected : found;
+    const RowInput row{.sequence = &sequence,
+                       .ids = ids,
+                       .logits = LogitsWanted::kAll,
+                       .mtp = MtpRows::kKeepStreams};
+    model.forward({&row, 1}, output);
+    const std::vector<float> logits = output.logits;
+    const DraftInput draft{.sequence = &sequence, .next_ids = next};
+    model.draft({&draft, 1}, output);
+    output.logits = logits;
+  }
+  EXPECT_EQ(found.logits, expected.logits);
+  EXPECT_EQ(found.mtp_logits, expected.mtp_logits);
+  EXPECT_EQ(a.draft_rows_end(), 39);
+  EXPECT_EQ(b.draft_rows_end(), 39);
+  EXPECT_LT(read.weight_bytes(), kept.weight_bytes() / 2);
+}
+
 TEST(ForwardTest, TablesGrowWithTheLongestSequence) {
   ModelConfig config = golden_toy_config();
   config.max_position_embeddings = 10000;

@@ -52,10 +52,6 @@ at::Tensor read_tensor(const weights::Checkpoint& checkpoint,
   return info.role == ParameterRole::kOutputLatent && quantized ? ops::round_bf16(value) : value;
 }
 
-std::string block_prefix(std::size_t block) {
-  return "layers." + std::to_string(block) + ".";
-}
-
 /// Dequantising is the slow part, so members of a stack are read in as many threads as there are
 /// processors, up to a number whose buffers stay small.
 int32_t reading_threads() {
@@ -100,7 +96,7 @@ ops::LinearFormat stored_format(const weights::Checkpoint& checkpoint, const Par
 
 ModelParameters load_parameters(const weights::Checkpoint& checkpoint,
                                 const at::TensorOptions& options,
-                                bool main_layers) {
+                                bool layers) {
   ModelParameters params = make_empty_parameters(checkpoint.config());
   if (!params.mtp.empty() && !checkpoint.contains("mtp.0.norm.weight")) {
     params.mtp.clear();
@@ -111,26 +107,29 @@ ModelParameters load_parameters(const weights::Checkpoint& checkpoint,
                                 *format = stored_format(checkpoint, info);
                               }
                             });
-  fill_from(checkpoint, options, params, [main_layers](const ParameterInfo& info) {
-    return main_layers || !info.name.starts_with("layers.") ||
-           info.role == ParameterRole::kHashTable;
+  fill_from(checkpoint, options, params, [layers](const ParameterInfo& info) {
+    return layers || info.role == ParameterRole::kHashTable ||
+           !(info.name.starts_with("layers.") || info.name.starts_with("mtp."));
   });
   return params;
 }
 
-void load_block(const weights::Checkpoint& checkpoint,
+std::string main_layer(std::size_t block) {
+  return "layers." + std::to_string(block) + ".";
+}
+
+void load_layer(const weights::Checkpoint& checkpoint,
                 const at::TensorOptions& options,
-                std::size_t block,
+                const std::string& layer,
                 ModelParameters& params) {
-  fill_from(checkpoint, options, params, [prefix = block_prefix(block)](const ParameterInfo& info) {
-    return info.name.starts_with(prefix) && info.role != ParameterRole::kHashTable;
+  fill_from(checkpoint, options, params, [&layer](const ParameterInfo& info) {
+    return info.name.starts_with(layer) && info.role != ParameterRole::kHashTable;
   });
 }
 
-void drop_block(std::size_t block, ModelParameters& params) {
-  const std::string prefix = block_prefix(block);
+void drop_layer(const std::string& layer, ModelParameters& params) {
   for_each_parameter(params, [&](const ParameterInfo& info, at::Tensor& value) {
-    if (info.name.starts_with(prefix) && info.role != ParameterRole::kHashTable) {
+    if (info.name.starts_with(layer) && info.role != ParameterRole::kHashTable) {
       value.reset();
     }
   });

@@ -4,7 +4,9 @@
 //
 //   ModelParameters params = load_parameters("models/abacus", at::TensorOptions(at::kFloat));
 
+#include <cstddef>
 #include <filesystem>
+#include <string>
 
 #include <ATen/core/Tensor.h>
 
@@ -15,17 +17,20 @@ namespace baleen::model {
 
 /// `options`: float or double, any device. Throws CheckpointError when the experts of a layer are
 /// stored in different formats. MTP blocks that the checkpoint was opened without are left out.
-/// Without `main_layers` the blocks know their formats and hash tables and nothing else.
+/// Without `layers` main and MTP blocks know their formats and hash tables and nothing else.
 ModelParameters load_parameters(const weights::Checkpoint& checkpoint,
                                 const at::TensorOptions& options,
-                                bool main_layers = true);
+                                bool layers = true);
 
-/// Fills one block of parameters that were loaded without main layers, and empties it again.
-void load_block(const weights::Checkpoint& checkpoint,
+/// Fills one layer (the beginning of its tensors' names) of parameters that were loaded without
+/// layers, and empties it again.
+void load_layer(const weights::Checkpoint& checkpoint,
                 const at::TensorOptions& options,
-                std::size_t block,
+                const std::string& layer,
                 ModelParameters& params);
-void drop_block(std::size_t block, ModelParameters& params);
+void drop_layer(const std::string& layer, ModelParameters& params);
+std::string main_layer(std::size_t block);
+inline const std::string kDraftLayer = "mtp.0.";
 
 /// Opens the folder, MTP blocks only where `with_mtp`. Throws Error naming file, tensor or key.
 ModelParameters load_parameters(const std::filesystem::path& folder,

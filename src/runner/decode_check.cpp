@@ -30,12 +30,10 @@ void run_body(model::Model& model,
               int64_t position,
               std::span<const int32_t> ids,
               model::LogitsWanted logits,
-              model::ForwardOutput& output) {
-  const model::RowInput row{.sequence = &sequence,
-                            .first_position = position,
-                            .ids = ids,
-                            .logits = logits,
-                            .mtp = model::MtpRows::kNone};
+              model::ForwardOutput& output,
+              model::MtpRows mtp = model::MtpRows::kNone) {
+  const model::RowInput row{
+      .sequence = &sequence, .first_position = position, .ids = ids, .logits = logits, .mtp = mtp};
   model.forward({&row, 1}, output);
   if (!output.logits_f64.empty()) {
     output.logits.assign(output.logits_f64.begin(), output.logits_f64.end());
@@ -47,6 +45,7 @@ struct Distance {
   double square = 0.0;
   double size = 0.0;
 
+  double relative() const { return size == 0.0 ? 0.0 : std::sqrt(square / size); }
   void add(std::span<const float> found, std::span<const float> expected) {
     double mean = 0.0;
     for (const float logit : expected) {
@@ -72,19 +71,64 @@ std::span<const float> run_token(DecodePath& path,
   return path.logits(0, 0);
 }
 
+/// Draft rows of the whole text, of which the body has run all but the last token, and one chained
+/// behind them, in both from the body's streams.
+Distance distance_of_drafts(model::Model& model,
+                            model::Sequence& sequence,
+                            DecodePath& path,
+                            RequestSlot slot,
+                            std::span<const int32_t> ids,
+                            const std::function<void()>& wipe) {
+  const std::size_t last = ids.size() - 1;
+  model::ForwardOutput output;
+  const std::span<const int32_t> next = ids.subspan(1);
+  // What the path begins from, before the body's rows change the sequence.
+  const uint8_t* streams = sequence.draft_streams(static_cast<int64_t>(last));
+  const auto body = [&](std::span<const int32_t> next_ids, bool chained) {
+    const model::DraftInput input{.sequence = &sequence, .next_ids = next_ids, .chained = chained};
+    model.draft({&input, 1}, output);
+    if (!output.mtp_logits_f64.empty()) {
+      output.mtp_logits.assign(output.mtp_logits_f64.begin(), output.mtp_logits_f64.end());
+    }
+    return output.mtp_logits;
+  };
+  const std::vector<float> of_rows = body(next, false);
+  const std::vector<float> of_chain = body(ids.first(1), true);
+  wipe();
+  const auto by_path = [&](const DraftRow& draft_row) {
+    path.draft({&draft_row, 1});
+    return path.draft_logits(0);
+  };
+  Distance sum;
+  sum.add(by_path({.next_ids = next, .slot = slot, .streams = streams}), of_rows);
+  sum.add(by_path({.next_ids = ids.first(1),
+                   .slot = slot,
+                   .position = static_cast<int32_t>(last),
+                   .chained = true}),
+          of_chain);
+  return sum;
+}
+
 /// The body runs all but the last token at once, as its weights may be read for the purpose, and
 /// its rows are wiped out. The path then runs the prompt in two parts and the rest token by token
-/// over rows that are all its own, and the body the last token over those.
+/// over rows that are all its own, and the body the last token over those. `of_drafts`: of the
+/// draft layer, where the path runs it.
 Distance distance_of_whole(model::Model& model,
                            model::Sequence sequence,
                            DecodePath& path,
                            RequestSlot slot,
                            std::span<const int32_t> ids,
                            std::size_t prompt,
-                           const std::function<void()>& wipe) {
+                           const std::function<void()>& wipe,
+                           Distance& of_drafts) {
   const std::size_t last = ids.size() - 1;
   model::ForwardOutput output;
-  run_body(model, sequence, 0, ids.first(last), model::LogitsWanted::kAll, output);
+  const model::MtpRows mtp =
+      path.runs_drafts() ? model::MtpRows::kKeepStreams : model::MtpRows::kNone;
+  run_body(model, sequence, 0, ids.first(last), model::LogitsWanted::kAll, output, mtp);
+  if (path.runs_drafts()) {
+    of_drafts = distance_of_drafts(model, sequence, path, slot, ids, wipe);
+  }
   wipe();
   constexpr std::size_t kSecondPart = 33;
   Distance sum;
@@ -129,6 +173,15 @@ Distance distance_in_turns(model::Model& model,
   return sum;
 }
 
+void require_near(const char* what, const DecodePath& path, double distance) {
+  if (!(distance <= kMostDistance)) {
+    throw Error(path.name() + " is wrong for this model: " + what + " lie " +
+                std::to_string(distance) +
+                " of their size from those of the model's body, at most " +
+                std::to_string(kMostDistance) + " is rounding");
+  }
+}
+
 }  // namespace
 
 double check_decode_path(model::Model& model, cache::PoolMemory& pools, DecodePath& path) {
@@ -146,22 +199,18 @@ double check_decode_path(model::Model& model, cache::PoolMemory& pools, DecodePa
     pools.paint_swa_page(window);
     pools.paint_request_ring(slot);
   };
+  Distance of_drafts;
   const Distance sum =
       path.runs_prompts() && end > 1
           ? distance_of_whole(
-                model, model.new_sequence(pools, pages), path, slot, ids, prompt, wipe)
+                model, model.new_sequence(pools, pages), path, slot, ids, prompt, wipe, of_drafts)
           : distance_in_turns(model, model.new_sequence(pools, pages), path, slot, ids, prompt);
   path.change_page(
       {.slot = slot, .block = 0, .full = cache::FullPage(0), .swa = cache::SwaPage(0)});
   wipe();
-  const double distance = std::sqrt(sum.square / sum.size);
-  if (!(distance <= kMostDistance)) {
-    throw Error(path.name() + " is wrong for this model: its logits lie " +
-                std::to_string(distance) +
-                " of their size from those of the model's body, at most " +
-                std::to_string(kMostDistance) + " is rounding");
-  }
-  return distance;
+  require_near("its logits", path, sum.relative());
+  require_near("its drafts' logits", path, of_drafts.relative());
+  return std::max(sum.relative(), of_drafts.relative());
 }
 
 }  // namespace baleen::runner

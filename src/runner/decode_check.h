@@ -13,10 +13,10 @@ namespace baleen::runner {
 
 /// Runs a stored text in both: a path that runs prompts all of it, over rows of its own, which the
 /// body reads in the end; any other the tokens behind a prompt of the body's, each reading what the
-/// other wrote. Returns the rms
-/// difference of their logits over the rms of the body's around their mean. Throws Error when it is
-/// above half, or a logit is not finite: rounding to 8 and 4 bits explains some hundredths to two
-/// tenths, while rows of another token, page or layer give more than one.
+/// other wrote. Where the path runs drafts, rows of the draft layer too. Returns the rms difference
+/// of their logits over the rms of the body's around their mean, the larger of the two. Throws
+/// Error when one is above half, or a logit is not finite: rounding to 8 and 4 bits explains some
+/// hundredths to two tenths, while rows of another token, page or layer give more than one.
 double check_decode_path(model::Model& model, cache::PoolMemory& pools, DecodePath& path);
 
 }  // namespace baleen::runner

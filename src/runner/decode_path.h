@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/model_config.h"
 #include "base/strong_id.h"
 #include "cache/pool_memory.h"
@@ -49,6 +50,19 @@ struct DrawnToken {
   std::span<const kernels::ScoredToken> top;
 };
 
+/// Next rows of the draft layer of one sequence: at `position` and behind it.
+struct DraftRow {
+  std::span<const int32_t> next_ids;  // the token after each row's position, at least one
+  RequestSlot slot;
+  int32_t position = 0;
+  /// One row, from the streams that the slot's latest draft row left, instead of `streams`.
+  bool chained = false;
+  const uint8_t* streams = nullptr;  // bf16 [next_ids, n·H] in the device's memory
+  // Rows that the sequence must not read: those before, and one (-1: none).
+  int32_t hidden_before = 0;
+  int32_t hidden_row = -1;
+};
+
 class DecodePath {
  public:
   virtual ~DecodePath() = default;
@@ -69,6 +83,15 @@ class DecodePath {
   virtual DrawnToken drawn(std::size_t row, std::size_t index) const = 0;
   /// Streams after the last block, bf16 [ids of the row, n·H], in the device's memory.
   virtual const uint8_t* streams(std::size_t row) const = 0;
+
+  /// Whether the draft layer runs here too, over window rows in the same pools.
+  virtual bool runs_drafts() const { return false; }
+  /// At most one row per slot. Returns when the logits are there; throws as run().
+  virtual void draft(std::span<const DraftRow> /*rows*/) {
+    BALEEN_CHECK(false, "{} has no draft layer", name());
+  }
+  /// Of the latest draft: float32 [vocabulary] behind the row's last token.
+  virtual std::span<const float> draft_logits(std::size_t /*row*/) const { return {}; }
 };
 
 /// What a path is made from, once the pools exist.

@@ -5,12 +5,9 @@
 
 #include "runner/decode_path.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,174 +18,13 @@
 #include "cache/memory_plan.h"
 #include "engine/collecting_sink.h"
 #include "engine/engine.h"
-#include "model/initialize.h"
+#include "runner/forgetful_path_for_tests.h"
 #include "runner/model_executor.h"
 #include "runner/some_ids_for_tests.h"
 #include "text/tokenizer.h"
-#include "weights/model_presets.h"
 
 namespace baleen::runner {
 namespace {
-
-model::Model fixed_order_model(int32_t drafts = 0) {
-  model::FreshOptions fresh;
-  fresh.seed = 1;
-  fresh.matrix_std = 0.15;
-  fresh.vector_noise = 0.1;
-  model::ForwardConfig forward;
-  forward.numerics = "reference+invariant";
-  forward.max_context = 3000;
-  forward.with_mtp = drafts > 0;
-  forward.max_rollback = drafts;
-  return {
-      model::make_fresh_parameters(weights::tiny_config(), fresh, at::TensorOptions(at::kFloat)),
-      forward};
-}
-
-/// What the test sees of the path, which the executor owns.
-struct PathUse {
-  int64_t rows = 0;
-  int64_t draws = 0;     // tokens that the path drew itself
-  int64_t verified = 0;  // rows of several tokens
-  int64_t most_rows = 0;
-  int64_t prompt_parts = 0;  // rows of prompts, some of them parts of what a step runs
-};
-
-class ForgetfulPath final : public DecodePath {
- public:
-  /// `wrong_page`: reads and writes the window page behind the right one, as a wrong layout would.
-  ForgetfulPath(const DecodePathContext& context,
-                int64_t max_context,
-                PathUse& use,
-                bool prompts,
-                bool wrong_page = false)
-      : with_drafts_(context.max_row_tokens > 1),
-        model_(fixed_order_model(context.max_row_tokens - 1)),
-        pools_(context.pools),
-        max_context_(max_context),
-        max_row_tokens_(context.max_row_tokens),
-        use_(use),
-        prompts_(prompts),
-        wrong_page_(wrong_page) {}
-
-  std::string name() const override { return "forgetful"; }
-  int64_t max_context() const override { return max_context_; }
-  int32_t max_row_tokens() const override { return max_row_tokens_; }
-  bool runs_prompts() const override { return prompts_; }
-  int64_t device_bytes() const override { return 0; }
-
-  void change_page(const cache::PageChange& change) override {
-    cache::SequencePages& pages = pages_[change.slot];
-    const auto block = static_cast<size_t>(change.block);
-    if (pages.full.size() <= block) {
-      pages.full.resize(block + 1, cache::FullPage(0));
-      pages.swa.resize(block + 1, cache::SwaPage(0));
-    }
-    pages.full[block] = change.full;
-    pages.swa[block] = wrong_page_ ? cache::SwaPage(change.swa.value() + 1) : change.swa;
-    pages.slot = change.slot;
-  }
-
-  std::size_t stream_bytes() const {
-    const ModelConfig& config = model_.config();
-    return static_cast<std::size_t>(config.hc_mult * config.hidden_size) * 2;
-  }
-
-  void draw_token(const DecodeRow& row, std::size_t r, std::size_t index) {
-    const std::size_t token = token_of(r, index);
-    if (const engine::SamplingRow* draw = row.draw) {
-      kernels::SamplingParams params;
-      params.temperature = draw->temperature;
-      params.seed = draw->seed;
-      params.sample_index = draw->sample_index;
-      params.position = int64_t{row.position} + row.first_result + 1 + static_cast<int64_t>(index);
-      params.want_logprob = draw->want_logprobs;
-      params.top_logprobs = draw->top_logprobs;
-      params.allowed_bits = row.allowed_bits;
-      drawn_[token] =
-          kernels::sample_token(logits(r, index), params, {}, workspace_, &tops_[token]);
-      ++use_.draws;
-    }
-  }
-
-  void run(std::span<const DecodeRow> rows) override {
-    std::vector<model::Sequence> sequences;
-    std::vector<model::RowInput> inputs;
-    sequences.reserve(rows.size());
-    for (const DecodeRow& row : rows) {
-      sequences.push_back(model_.new_sequence(pools_, pages_.at(row.slot)));
-      sequences.back().begin_at(row.position);
-      inputs.push_back(
-          {.sequence = &sequences.back(),
-           .first_position = row.position,
-           .ids = row.ids,
-           .logits = model::LogitsWanted::kAll,
-           .mtp = with_drafts_ ? model::MtpRows::kKeepStreams : model::MtpRows::kNone});
-    }
-    model_.forward(inputs, output_);
-    drawn_.assign(output_.logits.size() / static_cast<std::size_t>(output_.vocab_size), {});
-    tops_.assign(drawn_.size(), {});
-    streams_.resize(drawn_.size() * stream_bytes());
-    first_results_.clear();
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      const auto count = static_cast<int32_t>(rows[r].ids.size());
-      first_results_.push_back(static_cast<std::size_t>(rows[r].first_result));
-      // Only prompts are long or want nothing behind some tokens.
-      const bool prompt = count > max_row_tokens_ || rows[r].first_result > 0;
-      ASSERT_TRUE(prompts_ || !prompt);
-      use_.prompt_parts += prompt ? 1 : 0;
-      use_.verified += !prompt && count > 1 ? 1 : 0;
-      ASSERT_LE(count - rows[r].first_result, rows.size() == 1 ? kMostRowResults : max_row_tokens_);
-      for (int32_t i = rows[r].first_result; i < count; ++i) {
-        draw_token(rows[r], r, static_cast<std::size_t>(i - rows[r].first_result));
-      }
-      for (std::size_t i = 0; i < rows[r].ids.size(); ++i) {
-        if (with_drafts_) {
-          const auto token = static_cast<std::size_t>(output_.spans[r].begin) + i;
-          sequences[r].copy_streams(
-              int64_t{rows[r].position} + static_cast<int64_t>(i),
-              std::span(streams_).subspan(token * stream_bytes(), stream_bytes()));
-        }
-      }
-    }
-    use_.rows += static_cast<int64_t>(rows.size());
-    use_.most_rows = std::max(use_.most_rows, static_cast<int64_t>(rows.size()));
-  }
-
-  std::span<const float> logits(std::size_t row, std::size_t index) const override {
-    return output_.row(static_cast<int64_t>(token_of(row, index)));
-  }
-
-  /// Every second parameter set, by its seed's parity, so that both ways occur.
-  bool draws(const engine::SamplingRow& sampling) const override { return sampling.seed % 2 == 0; }
-  DrawnToken drawn(std::size_t row, std::size_t index) const override {
-    return {drawn_[token_of(row, index)], tops_[token_of(row, index)]};
-  }
-  const uint8_t* streams(std::size_t row) const override {
-    return streams_.data() + static_cast<std::size_t>(output_.spans[row].begin) * stream_bytes();
-  }
-
- private:
-  std::size_t token_of(std::size_t row, std::size_t result) const {
-    return static_cast<std::size_t>(output_.spans[row].begin) + first_results_[row] + result;
-  }
-
-  bool with_drafts_;
-  model::Model model_;
-  cache::PoolMemory& pools_;
-  int64_t max_context_;
-  int32_t max_row_tokens_;
-  PathUse& use_;
-  bool prompts_;
-  bool wrong_page_;
-  std::vector<std::size_t> first_results_;  // by row of the run
-  std::map<RequestSlot, cache::SequencePages> pages_;
-  model::ForwardOutput output_;
-  kernels::SamplingWorkspace workspace_;
-  std::vector<kernels::SampledToken> drawn_;
-  std::vector<std::vector<kernels::ScoredToken>> tops_;
-  std::vector<uint8_t> streams_;
-};
 
 class PathBench {
  public:
@@ -439,6 +275,7 @@ TEST(DecodePathTest, DraftRowsOfPromptsOnThePathAreTheBodys) {
   EXPECT_GT(accepted, 0);
   EXPECT_GT(mixed.use.verified, 50);
   EXPECT_GT(mixed.use.prompt_parts, 12);
+  EXPECT_GT(mixed.use.draft_rows, 3 * 3 * 130);  // those of prompts too
 }
 
 TEST(DecodePathTest, LogprobsOfPromptsOnThePathAreTheBodys) {

@@ -8,24 +8,6 @@
 #include "base/error.h"
 
 namespace baleen::runner {
-namespace {
-
-void run_draft_rows(model::Model& model,
-                    std::span<const model::DraftInput> inputs,
-                    model::ForwardOutput& output) {
-  model.draft(inputs, output);
-  if (!output.mtp_logits_f64.empty()) {
-    output.mtp_logits.assign(output.mtp_logits_f64.begin(), output.mtp_logits_f64.end());
-  }
-}
-
-std::span<const float> draft_row(const model::ForwardOutput& output, size_t index) {
-  const auto vocab = static_cast<size_t>(output.vocab_size);
-  return std::span<const float>(output.mtp_logits).subspan(index * vocab, vocab);
-}
-
-}  // namespace
-
 void DraftOptions::validate() const {
   if (max_drafts < 0 || max_drafts > kMostDrafts) {
     throw ConfigError("max_drafts must be in 0 .. " + std::to_string(kMostDrafts) + ", is " +
@@ -39,10 +21,10 @@ void DraftOptions::validate() const {
   }
 }
 
-Drafter::Drafter(model::Model& model, DraftOptions options)
-    : model_(model),
-      options_((options.validate(), std::move(options))),
-      sampler_(options_.sampling) {
+Drafter::Drafter(model::Model& model, const std::unique_ptr<DecodePath>& path, DraftOptions options)
+    : options_((options.validate(), std::move(options))),
+      sampler_(options_.sampling),
+      layer_(model, path) {
   const model::ForwardConfig& forward = model.forward_config();
   if (options_.max_drafts > 0 &&
       (!forward.with_mtp || forward.max_rollback < options_.max_drafts)) {
@@ -91,14 +73,14 @@ void Drafter::propose(std::span<const engine::BatchRow> rows,
     inputs_.clear();
     for (const Guess& guess : guesses_) {
       inputs_.push_back({.sequence = guess.slot->sequence.data(),
+                         .slot = guess.row->slot,
                          .next_ids = std::span(guess.slot->chain.ids).last(1),
                          .chained = true});
     }
-    run_draft_rows(model_, inputs_, output_);
+    layer_.run(inputs_);
     size_t index = 0;
-    std::erase_if(guesses_, [&](const Guess& guess) {
-      return !extend_chain(guess, draft_row(output_, index++));
-    });
+    std::erase_if(guesses_,
+                  [&](const Guess& guess) { return !extend_chain(guess, layer_.logits(index++)); });
   }
   for (const Guess& guess : begun) {
     guess.slot->sequence[0].drop_draft_chain();
@@ -113,13 +95,14 @@ void Drafter::follow(std::span<const engine::BatchRow> rows,
   for (size_t i = 0; i < rows.size(); ++i) {
     ExecutorSlot& slot = slots[static_cast<size_t>(rows[i].slot.value())];
     if (slot.drafts && !results[i].ids.empty()) {
-      inputs_.push_back({.sequence = slot.sequence.data(), .next_ids = results[i].ids});
+      inputs_.push_back(
+          {.sequence = slot.sequence.data(), .slot = rows[i].slot, .next_ids = results[i].ids});
       followed.push_back(&slot);
     }
   }
-  run_draft_rows(model_, inputs_, output_);
+  layer_.run(inputs_);
   for (size_t i = 0; i < followed.size(); ++i) {
-    const std::span<const float> logits = draft_row(output_, i);
+    const std::span<const float> logits = layer_.logits(i);
     followed[i]->draft_logits.assign(logits.begin(), logits.end());
   }
 }

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "engine/batch_plan.h"
 #include "model/forward.h"
 #include "runner/chain_sampler.h"
+#include "runner/draft_layer.h"
 #include "runner/executor_slot.h"
 
 namespace baleen::runner {
@@ -38,12 +40,14 @@ struct DraftOptions {
 
 class Drafter {
  public:
-  /// `model` outlives the drafter and must have been opened with its MTP block and with
-  /// max_rollback >= max_drafts; throws ConfigError if not.
-  Drafter(model::Model& model, DraftOptions options);
+  /// `model` and `path` outlive the drafter; the path, where there is one that runs drafts, runs
+  /// the rows. The model must have been opened with its MTP block and with max_rollback >=
+  /// max_drafts; throws ConfigError if not.
+  Drafter(model::Model& model, const std::unique_ptr<DecodePath>& path, DraftOptions options);
 
   const DraftOptions& options() const { return options_; }
   ChainSampler& sampler() { return sampler_; }
+  DraftLayer& layer() { return layer_; }
 
   /// Fills the chains of the verify rows, which are where they lie: at most num_drafts, and no
   /// draft that the accept limit would cut. Leaves the sequences as they were.
@@ -67,12 +71,11 @@ class Drafter {
   };
   bool extend_chain(const Guess& guess, std::span<const float> logits);
 
-  model::Model& model_;
   DraftOptions options_;
   ChainSampler sampler_;
   std::vector<Guess> guesses_;
-  std::vector<model::DraftInput> inputs_;
-  model::ForwardOutput output_;
+  DraftLayer layer_;
+  std::vector<DraftLayer::Row> inputs_;
 };
 
 }  // namespace baleen::runner

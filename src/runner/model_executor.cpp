@@ -24,7 +24,7 @@ ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std
     : model_(std::move(model)),
       config_((config.validate(), config)),
       model_name_(std::move(model_name)),
-      drafter_(model_, config_.drafts) {
+      drafter_(model_, decode_path_, config_.drafts) {
   if (config_.cache_bytes > 0) {
     const cache::CacheShape shape = cache::cache_shape(model_.config(), model_.cache_formats());
     cache_sizes_ = cache::fit_cache(shape,

@@ -136,10 +136,10 @@ class ModelExecutor final : public engine::Executor {
   std::optional<cache::PoolMemory> pools_;
   std::optional<cache::PageMover> mover_;  // of pools_
   std::optional<cache::PaintOnFree> painter_;
+  std::unique_ptr<DecodePath> decode_path_;  // null: none
   Drafter drafter_;                          // of model_
   std::optional<ChoiceRecorder> recorder_;   // with ForwardConfig::record_choices
   std::vector<ExecutorSlot> slots_;          // never moved: the sequences point at their pages
-  std::unique_ptr<DecodePath> decode_path_;  // null: none
   int64_t rows_of_decode_path_ = 0;
   int64_t prompt_tokens_of_path_ = 0;
   // Of the step: where each row of the plan ran, in the forward of the body or in the decode path.
@@ -152,9 +152,8 @@ class ModelExecutor final : public engine::Executor {
   std::vector<std::vector<uint32_t>> decode_masks_;  // of the step, by row of the path
   std::vector<bool> captured_;  // by capture of the plan: done between parts of a prompt
   // Draft rows of prompts that the path ran, and the tokens behind them.
-  std::vector<model::DraftInput> prompt_drafts_;
+  std::vector<DraftLayer::Row> prompt_drafts_;
   std::vector<std::vector<int32_t>> prompt_next_ids_;
-  model::ForwardOutput draft_output_;
   std::vector<model::RowInput> inputs_;
   std::vector<int32_t> verified_ids_;  // of the verify rows, one row after another
   model::ForwardOutput output_;

@@ -142,13 +142,14 @@ void ModelExecutor::add_prompt_drafts(const engine::BatchRow& row, int32_t end) 
     }
   }
   if (!next.empty()) {
-    prompt_drafts_.push_back({.sequence = slot.sequence.data(), .next_ids = next});
+    prompt_drafts_.push_back(
+        {.sequence = slot.sequence.data(), .slot = row.slot, .next_ids = next});
   }
 }
 
 void ModelExecutor::run_prompt_drafts() {
   if (!prompt_drafts_.empty()) {
-    model_.draft(prompt_drafts_, draft_output_);
+    drafter_.layer().run(prompt_drafts_);
     prompt_drafts_.clear();
   }
 }

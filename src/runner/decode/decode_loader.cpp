@@ -192,6 +192,13 @@ class Loader {
     return out;
   }
 
+  DecodeDraftEntry draft_entry(const std::string& prefix) {
+    return {.e_proj = fp8(prefix + "e_proj.weight"),
+            .h_proj = fp8(prefix + "h_proj.weight"),
+            .enorm = floats(prefix + "enorm.weight"),
+            .hnorm = floats(prefix + "hnorm.weight")};
+  }
+
   DecodeLayer layer(const LayerSpec& spec, const std::string& prefix) {
     const std::string attn = prefix + "attn.";
     const std::string ffn = prefix + "ffn.";
@@ -237,7 +244,8 @@ class Loader {
 }  // namespace
 
 DecodeWeights load_decode_weights(const weights::Checkpoint& checkpoint,
-                                  const DecodeFrequencies& frequencies) {
+                                  const DecodeFrequencies& frequencies,
+                                  bool with_draft) {
   const ModelConfig& config = checkpoint.config();
   if (const std::string reason = decode_unsupported(config); !reason.empty()) {
     throw ConfigError(checkpoint.folder().string() + ": decode on kernels: " + reason);
@@ -257,6 +265,15 @@ DecodeWeights load_decode_weights(const weights::Checkpoint& checkpoint,
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     model.layers.push_back(loader.layer(config.layers[static_cast<std::size_t>(i)],
                                         "layers." + std::to_string(i) + "."));
+  }
+  if (with_draft) {
+    const std::string prefix = "mtp.0.";
+    DecodeModel& draft = out.draft.emplace(model);
+    draft.config.layers = {config.mtp_layer(0)};
+    draft.config.num_hidden_layers = 1;
+    draft.head_hyper = loader.hyper(prefix + "hc_head", prefix + "norm.weight");
+    draft.layers = {loader.layer(config.mtp_layer(0), prefix)};
+    draft.draft_entry = loader.draft_entry(prefix);
   }
   return out;
 }

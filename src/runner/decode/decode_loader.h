@@ -6,6 +6,7 @@
 //   add_empty_pools(weights, {.max_requests = 2, .full_pages = 20, .window_pages = 20});
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "runner/decode/decode_memory.h"
@@ -23,12 +24,15 @@ struct DecodeFrequencies {
 struct DecodeWeights {
   DecodeMemory memory;
   DecodeModel model;
+  std::optional<DecodeModel> draft;  // shares embedding, head and frequencies with `model`
 };
 
 /// Throws ConfigError when the kernels do not cover the shape, CheckpointError naming a tensor
-/// whose stored format they do not read. Main layers only.
+/// whose stored format they do not read. `with_draft`: the draft layer too, which the checkpoint
+/// then must have been opened with.
 DecodeWeights load_decode_weights(const weights::Checkpoint& checkpoint,
-                                  const DecodeFrequencies& frequencies);
+                                  const DecodeFrequencies& frequencies,
+                                  bool with_draft = false);
 
 struct DecodePoolSizes {
   int32_t max_requests = 1;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,15 @@ struct DecodeLayer {
   kernels::IndexPoolView index_keys;  // kC4
 };
 
+/// How the draft layer begins: from the streams at a position and the token behind it.
+struct DecodeDraftEntry {
+  DecodeMatrix e_proj;
+  DecodeMatrix h_proj;
+  const float* enorm = nullptr;
+  const float* hnorm = nullptr;
+};
+
+/// The main layers; or the draft layer alone, with its own head_hyper and a draft_entry.
 struct DecodeModel {
   ModelConfig config;
   const uint16_t* embed = nullptr;                // bf16 [vocabulary, hidden]
@@ -89,6 +99,7 @@ struct DecodeModel {
   const float* compressed_frequencies = nullptr;  // f32 [32]
   int64_t num_full_pages = 0;                     // of every pool of entries and index keys
   std::vector<DecodeLayer> layers;
+  std::optional<DecodeDraftEntry> draft_entry;
 };
 
 /// Empty when the kernels run models of this shape; else what they do not cover.

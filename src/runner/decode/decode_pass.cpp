@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "device/cuda_check.h"
+#include "kernels/draft_entry/draft_entry.h"
 #include "kernels/experts/experts.h"
 #include "kernels/hyper_connection/hyper_connection.h"
 #include "kernels/router/router.h"
@@ -40,10 +41,10 @@ DecodePass::DecodePass(const DecodeModel& model,
                inputs.table_blocks,
                limits.max_context,
                buffers.max_context);
-  const auto make = [this](device::Buffer<uint8_t>& buffer, int64_t bytes) {
-    buffer = device::Buffer<uint8_t>(bytes);
+  const auto make = [this]<class T>(device::Buffer<T>& buffer, int64_t count) {
+    buffer = device::Buffer<T>(count);
     buffer.fill_bytes(0);
-    workspace_bytes_ += bytes;
+    workspace_bytes_ += static_cast<int64_t>(buffer.bytes());
   };
   kernels::ExpertsParams experts;
   experts.num_tokens = tokens_;
@@ -55,6 +56,13 @@ DecodePass::DecodePass(const DecodeModel& model,
   set_context(limits.max_context);
   // One after the other: every plan has a workspace of its own.
   make(attention_workspace_, 3 * attention_stretch_);
+  if (model.draft_entry) {
+    BALEEN_CHECK(inputs.streams != nullptr, "the draft layer begins from streams");
+    const int64_t numbers = int64_t{tokens_} * kernels::kHcStreams * config.hidden_size;
+    make(draft_codes_, numbers);
+    make(draft_scales_, numbers / kActivationScaleBlock);
+    make(draft_rows_, numbers);
+  }
 }
 
 /// Sequences of up to `context` tokens: the width of scores, and how attention is cut.
@@ -69,16 +77,15 @@ void DecodePass::set_context(int64_t context) {
                                               .second_capacity = narrow(second),
                                               .second_is_dense = dense};
     BALEEN_CHECK(kernels::supports_sparse_attention(shape), "heads={}", heads_);
-    kernels::SparseAttentionPlan made = kernels::plan_sparse_attention(
-        shape,
-        limits_.prompts ? kernels::AttentionMode::kInvariant : kernels::AttentionMode::kFast,
-        num_multiprocessors_);
-    if (limits_.prompts) {
-      // Many queries fill the card without cutting any: a token's bits then depend on its own rows
-      // alone, not on how its prompt is cut.
-      made.mode = kernels::AttentionMode::kFast;
-      made.clusters = 1;
-    }
+    // Many queries fill the card without cutting any: a token's bits then depend on its own rows
+    // alone, not on how its prompt is cut.
+    constexpr int32_t kWidest = 64;
+    const kernels::SparseAttentionPlan made =
+        limits_.prompts ? kernels::SparseAttentionPlan{.mode = kernels::AttentionMode::kFast,
+                                                       .heads_per_block = std::min(heads_, kWidest),
+                                                       .max_queries = tokens_}
+                        : kernels::plan_sparse_attention(
+                              shape, kernels::AttentionMode::kFast, num_multiprocessors_);
     workspace = std::max(workspace, kernels::sparse_attention_workspace_bytes(shape, made));
     return made;
   };
@@ -101,6 +108,8 @@ void DecodePass::metadata(device::StreamHandle stream) {
   params.table_blocks = inputs_.table_blocks;
   params.window_pages = inputs_.window_pages;
   params.window_table = inputs_.window_table;
+  params.draft_begin = inputs_.draft_begin;
+  params.draft_hole = inputs_.draft_hole;
   params.positions = work_.positions.data();
   params.window_slots = work_.window_slots.data();
   params.c4_entries = work_.c4_entries.data();
@@ -130,6 +139,54 @@ void DecodePass::metadata(device::StreamHandle stream) {
   ++num_launches_;
 }
 
+void DecodePass::embed(device::StreamHandle stream) {
+  kernels::token_rows({.table = model_.embed,
+                       .ids = inputs_.ids,
+                       .out = work_.part.data(),
+                       .vocab = narrow(model_.config.vocab_size),
+                       .width = narrow(model_.config.hidden_size),
+                       .num_tokens = tokens_,
+                       .programmatic = limits_.programmatic},
+                      stream);
+  ++num_launches_;
+}
+
+/// Embeddings of the tokens behind and streams at the positions become the block's streams.
+void DecodePass::enter_draft(const DecodeDraftEntry& entry, device::StreamHandle stream) {
+  const int32_t hidden = narrow(model_.config.hidden_size);
+  const auto eps = static_cast<float>(model_.config.rms_norm_eps);
+  const int32_t stream_rows = kernels::kHcStreams * tokens_;
+  kernels::norm_codes({.rows = work_.part.data(),
+                       .weight = entry.enorm,
+                       .codes = work_.codes.data(),
+                       .scales = work_.scales.data(),
+                       .num_rows = tokens_,
+                       .width = hidden,
+                       .eps = eps},
+                      stream);
+  kernels::norm_codes({.rows = inputs_.streams,
+                       .weight = entry.hnorm,
+                       .codes = draft_codes_.data(),
+                       .scales = draft_scales_.data(),
+                       .num_rows = stream_rows,
+                       .width = hidden,
+                       .eps = eps},
+                      stream);
+  const kernels::LinearTask of_token =
+      fp8_task(entry.e_proj, work_.codes.data(), work_.scales.data(), work_.input.data());
+  linears({&of_token, 1}, tokens_, stream);
+  const kernels::LinearTask of_streams =
+      fp8_task(entry.h_proj, draft_codes_.data(), draft_scales_.data(), draft_rows_.data());
+  linears({&of_streams, 1}, stream_rows, stream);
+  kernels::join_streams({.token = work_.input.data(),
+                         .streams = draft_rows_.data(),
+                         .out = work_.streams.data(),
+                         .num_tokens = tokens_,
+                         .width = hidden},
+                        stream);
+  num_launches_ += 3;
+}
+
 void DecodePass::hyper(const DecodeHyper& hyper,
                        int32_t rows,
                        const uint16_t* part,
@@ -137,9 +194,10 @@ void DecodePass::hyper(const DecodeHyper& hyper,
                        device::StreamHandle stream) {
   const ModelConfig& config = model_.config;
   kernels::HcFusedParams params;
-  params.parts[0] = part;
-  params.num_parts = 1;
-  params.residual = first ? nullptr : work_.streams.data();
+  const bool given = first && model_.draft_entry.has_value();  // streams that are there already
+  params.parts[0] = given ? nullptr : part;
+  params.num_parts = given ? 0 : 1;
+  params.residual = first && !given ? nullptr : work_.streams.data();
   params.post = first ? nullptr : work_.post.data();
   params.comb = first ? nullptr : work_.comb.data();
   params.fn = hyper.fn;
@@ -314,15 +372,11 @@ void DecodePass::record(device::StreamHandle stream, const StageObserver& observ
   num_launches_ = 0;
   stage("metadata", -1);
   metadata(stream);
-  kernels::token_rows({.table = model_.embed,
-                       .ids = inputs_.ids,
-                       .out = work_.part.data(),
-                       .vocab = narrow(model_.config.vocab_size),
-                       .width = narrow(model_.config.hidden_size),
-                       .num_tokens = tokens_,
-                       .programmatic = limits_.programmatic},
-                      stream);
-  ++num_launches_;
+  embed(stream);
+  if (model_.draft_entry) {
+    stage("entry", -1);
+    enter_draft(*model_.draft_entry, stream);
+  }
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
     const DecodeLayer& layer = model_.layers[i];
     const auto number = static_cast<int64_t>(i);

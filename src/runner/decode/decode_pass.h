@@ -61,6 +61,11 @@ struct DecodeInputs {
   const int32_t* window_pages = nullptr;  // i32 [full pages]; unused with window_table
   const int32_t* window_table = nullptr;  // i32 [slots, table_blocks] or null
   const int32_t* result_rows = nullptr;   // i32 [results], with `prompts`: tokens that get logits
+  // Of the draft layer, whose ids are those of the tokens behind: bf16 [max_requests, n, H],
+  // streams at the tokens' positions; and rows of its window that a request must not read.
+  const uint16_t* streams = nullptr;
+  const int32_t* draft_begin = nullptr;  // i32 [max_requests], first visible position; may be null
+  const int32_t* draft_hole = nullptr;   // i32 [max_requests], one hidden position; may be null
 };
 
 class DecodePass {
@@ -93,6 +98,8 @@ class DecodePass {
  private:
   void set_context(int64_t context);
   void metadata(device::StreamHandle stream);
+  void embed(device::StreamHandle stream);
+  void enter_draft(const DecodeDraftEntry& entry, device::StreamHandle stream);
   void hyper(const DecodeHyper& hyper,
              int32_t rows,
              const uint16_t* part,
@@ -135,6 +142,9 @@ class DecodePass {
   int64_t workspace_bytes_ = 0;
   int64_t attention_stretch_ = 0;  // bytes of one plan's workspace
 
+  // Of the draft layer: its streams normed, [max_requests, n, H], and after the projection.
+  device::Buffer<uint8_t> draft_codes_, draft_scales_;
+  device::Buffer<uint16_t> draft_rows_;
   // Their layout, counters included, depends on the limits: no two passes may share one.
   device::Buffer<uint8_t> experts_workspace_, attention_workspace_;
   kernels::SparseAttentionPlan window_plan_, c4_attention_, c128_attention_;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -124,61 +126,87 @@ TEST_F(DecodePassGpu, LogitsDifferFromRequestToRequest) {
   }
 }
 
+/// Logits behind the last of 700 tokens that run as passes of `cuts` tokens, from an empty
+/// sequence: everything that a token reads was written by the same cut. A neighbour of its own
+/// length may run in the same passes.
+std::vector<float> logits_of_cut(PromptRunner& prompts,
+                                 const ModelConfig& config,
+                                 const std::vector<int32_t>& cuts,
+                                 bool neighbour,
+                                 const device::Stream& stream) {
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < std::accumulate(cuts.begin(), cuts.end(), 0); ++i) {
+    ids.push_back(static_cast<int32_t>((i * 7919LL + 11) % config.vocab_size));
+  }
+  const std::span<const int32_t> all = ids;
+  int32_t position = 0;
+  for (const int32_t count : cuts) {
+    std::vector<PromptPiece> pieces;
+    std::vector<int32_t> results = {count - 1};
+    if (neighbour) {
+      pieces.push_back(
+          {.ids = all.first(33), .slot = RequestSlot(1), .position = position == 0 ? 0 : 100});
+      results[0] += 33;
+    }
+    pieces.push_back(
+        {.ids = all.subspan(static_cast<std::size_t>(position), static_cast<std::size_t>(count)),
+         .slot = RequestSlot(0),
+         .position = position});
+    prompts.run(pieces, results, stream);
+    stream.synchronize();
+    position += count;
+  }
+  std::vector<float> logits(static_cast<std::size_t>(config.vocab_size));
+  BALEEN_CUDA_CHECK(cudaMemcpy(
+      logits.data(), prompts.logits(), logits.size() * sizeof(float), cudaMemcpyDeviceToHost));
+  return logits;
+}
+
 TEST_F(DecodePassGpu, HowAPromptIsCutChangesNoBit) {
-  constexpr int32_t kTokens = 700;
   DecodeSynth synth(
       {.config = config(), .max_requests = 2, .max_context = kContext, .window_blocks = 5});
-  synth.set_state(2, kTokens);
+  synth.set_state(2, 700);
   const DecodeInputs state = synth.inputs();
-  PromptRunner prompts(synth.model(),
-                       {.full = state.slot_table,
-                        .window_pages = state.window_pages,
-                        .blocks = state.table_blocks,
-                        .slots = 2},
-                       kContext);
-  ASSERT_EQ(prompts.max_tokens(), 512);
-  std::vector<int32_t> ids;
-  for (int32_t i = 0; i < kTokens; ++i) {
-    ids.push_back(static_cast<int32_t>((i * 7919LL + 11) % config().vocab_size));
-  }
-  const auto vocab = static_cast<std::size_t>(config().vocab_size);
-  // From an empty sequence: everything that a token reads was written by the same cut. A neighbour
-  // of its own length runs in the same passes.
-  const auto run_cut = [&](const std::vector<int32_t>& cuts, bool neighbour) {
-    int32_t position = 0;
-    for (const int32_t count : cuts) {
-      std::vector<PromptPiece> pieces;
-      std::vector<int32_t> results = {count - 1};
-      if (neighbour) {
-        pieces.push_back({.ids = std::span<const int32_t>(ids).first(33),
-                          .slot = RequestSlot(1),
-                          .position = position == 0 ? 0 : 100});
-        results[0] += 33;
-      }
-      pieces.push_back({.ids = std::span<const int32_t>(ids).subspan(
-                            static_cast<std::size_t>(position), static_cast<std::size_t>(count)),
-                        .slot = RequestSlot(0),
-                        .position = position});
-      prompts.run(pieces, results, owned_stream());
-      synchronize();
-      position += count;
+  const auto differing = [](const std::vector<float>& a, const std::vector<float>& b) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      count += a[i] != b[i] ? 1 : 0;
     }
-    EXPECT_EQ(position, kTokens);
-    std::vector<float> logits(vocab);
-    BALEEN_CUDA_CHECK(
-        cudaMemcpy(logits.data(), prompts.logits(), vocab * sizeof(float), cudaMemcpyDeviceToHost));
-    return logits;
+    return count;
   };
-  const std::vector<float> expected = run_cut({512, 188}, false);
-  ASSERT_TRUE(
-      std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
-  EXPECT_EQ(run_cut({350, 350}, true), expected);
-  EXPECT_EQ(run_cut({1, 2, 5, 56, 64, 65, 127, 128, 251, 1}, false), expected);
-  EXPECT_EQ(run_cut(std::vector<int32_t>(28, 25), true), expected);
-  std::vector<uint32_t> refused(1);
-  BALEEN_CUDA_CHECK(
-      cudaMemcpy(refused.data(), prompts.refused(), sizeof(uint32_t), cudaMemcpyDeviceToHost));
-  EXPECT_EQ(refused[0], 0U);
+  // Kind by kind, so that a failure names the layer; the whole model last.
+  for (const char* kind : {"none", "swa", "c4", "c128", "all"}) {
+    DecodeModel model = synth.model();
+    std::erase_if(model.layers, [&](const DecodeLayer& layer) {
+      return std::string_view(kind) != "all" &&
+             layer_kind_name(layer.spec.kind) != std::string_view(kind);
+    });
+    PromptRunner prompts(model,
+                         {.full = state.slot_table,
+                          .window_pages = state.window_pages,
+                          .blocks = state.table_blocks,
+                          .slots = 2},
+                         kContext);
+    ASSERT_EQ(prompts.max_tokens(), 512);
+    const auto run_cut = [&](const std::vector<int32_t>& cuts, bool neighbour) {
+      return logits_of_cut(prompts, config(), cuts, neighbour, owned_stream());
+    };
+    const std::vector<float> expected = run_cut({512, 188}, false);
+    ASSERT_TRUE(
+        std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
+    EXPECT_EQ(differing(run_cut({350, 350}, true), expected), 0U) << kind << " 350";
+    EXPECT_EQ(differing(run_cut({512, 128, 60}, false), expected), 0U) << kind << " 60";
+    EXPECT_EQ(differing(run_cut({512, 155, 33}, false), expected), 0U) << kind << " 33";
+    EXPECT_EQ(differing(run_cut({512, 187, 1}, false), expected), 0U) << kind << " 1";
+    EXPECT_EQ(differing(run_cut({1, 2, 5, 56, 64, 65, 127, 128, 251, 1}, false), expected), 0U)
+        << kind << " many";
+    EXPECT_EQ(differing(run_cut(std::vector<int32_t>(28, 25), true), expected), 0U)
+        << kind << " 25";
+    std::vector<uint32_t> refused(1);
+    BALEEN_CUDA_CHECK(
+        cudaMemcpy(refused.data(), prompts.refused(), sizeof(uint32_t), cudaMemcpyDeviceToHost));
+    EXPECT_EQ(refused[0], 0U);
+  }
 }
 
 TEST(DecodeModelTest, SaysWhatTheKernelsDoNotCover) {

@@ -16,6 +16,7 @@
 #include "runner/decode/decode_sampler.h"
 #include "runner/decode/decode_shapes.h"
 #include "runner/decode/decode_tables.h"
+#include "runner/decode/draft_runner.h"
 #include "runner/decode/pool_views.h"
 #include "runner/decode/prompt_runner.h"
 #include "runner/decode/run_parts.h"
@@ -57,6 +58,11 @@ class KernelDecode final : public DecodePath {
   }
   const uint8_t* streams(std::size_t row) const override {
     return streams_.data() + first_token_[row] * stream_bytes_;
+  }
+  bool runs_drafts() const override { return drafts_ != nullptr; }
+  void draft(std::span<const DraftRow> rows) override;
+  std::span<const float> draft_logits(std::size_t row) const override {
+    return drafts_->logits(row);
   }
 
  private:
@@ -128,6 +134,7 @@ class KernelDecode final : public DecodePath {
   std::vector<int32_t> result_rows_;  // of a part
   std::unique_ptr<DecodeGraphs> graphs_;
   std::unique_ptr<PromptRunner> prompts_;
+  std::unique_ptr<DraftRunner> drafts_;  // null: none are made
   std::unique_ptr<RunParts> parts_;
 };
 
@@ -148,14 +155,18 @@ DecodeWeights load_weights(const DecodePathContext& context) {
   std::shared_ptr<const weights::Checkpoint> checkpoint = context.checkpoint;
   if (!checkpoint) {
     weights::OpenOptions options;
-    options.load_mtp = false;
+    options.load_mtp = context.max_row_tokens > 1;
     checkpoint = std::make_shared<const weights::Checkpoint>(
         weights::Checkpoint::open(context.folder, options));
   }
   DecodeWeights weights = load_decode_weights(
       *checkpoint,
-      {.plain = context.plain_frequencies, .compressed = context.compressed_frequencies});
+      {.plain = context.plain_frequencies, .compressed = context.compressed_frequencies},
+      /*with_draft=*/context.max_row_tokens > 1);
   set_pool_views(weights.model, context.pools);
+  if (weights.draft) {
+    set_draft_pool_view(*weights.draft, context.config.num_hidden_layers, context.pools);
+  }
   return weights;
 }
 
@@ -193,12 +204,14 @@ KernelDecode::KernelDecode(const DecodePathContext& context)
   result_rows_.reserve(kMostPassResults);
   graphs_ = std::make_unique<DecodeGraphs>(
       weights_.model, inputs(), decode_shapes(most_tokens_, max_context_), stream_);
-  prompts_ = std::make_unique<PromptRunner>(weights_.model,
-                                            PromptTables{.full = table_memory_.full.data(),
-                                                         .window = table_memory_.window.data(),
-                                                         .blocks = table_blocks(max_context_),
-                                                         .slots = context.num_slots},
-                                            max_context_);
+  const PromptTables tables{.full = table_memory_.full.data(),
+                            .window = table_memory_.window.data(),
+                            .blocks = table_blocks(max_context_),
+                            .slots = context.num_slots};
+  prompts_ = std::make_unique<PromptRunner>(weights_.model, tables, max_context_);
+  if (weights_.draft) {
+    drafts_ = std::make_unique<DraftRunner>(*weights_.draft, tables, max_context_);
+  }
   parts_ = std::make_unique<RunParts>(RunLimits{.graph_tokens = most_tokens_,
                                                 .row_tokens = max_row_tokens_,
                                                 .pass_tokens = prompts_->max_tokens(),
@@ -221,8 +234,8 @@ DecodeInputs KernelDecode::inputs() const {
 
 int64_t KernelDecode::device_bytes() const {
   return weights_.memory.bytes() + graphs_->bytes() + prompts_->device_bytes() +
-         sampler_.device_bytes() + table_memory_.device_bytes() +
-         static_cast<int64_t>(state_.bytes() + streams_.bytes());
+         (drafts_ ? drafts_->device_bytes() : 0) + sampler_.device_bytes() +
+         table_memory_.device_bytes() + static_cast<int64_t>(state_.bytes() + streams_.bytes());
 }
 
 void KernelDecode::copy_tables() {
@@ -423,6 +436,15 @@ void KernelDecode::run(std::span<const DecodeRow> rows) {
   for (const RunPart& part : parts_->parts()) {
     run_part(part, rows);
   }
+}
+
+void KernelDecode::draft(std::span<const DraftRow> rows) {
+  BALEEN_CHECK(drafts_ != nullptr, "no draft layer");
+  BALEEN_CUDA_CHECK(cudaSetDevice(device_));
+  earlier_work_.record_on_default_stream();
+  stream_.wait_for(earlier_work_);
+  copy_tables();
+  drafts_->run(rows, stream_);
 }
 
 }  // namespace

@@ -105,4 +105,10 @@ void set_pool_views(DecodeModel& model, cache::PoolMemory& pools) {
   }
 }
 
+void set_draft_pool_view(DecodeModel& draft, int64_t main_layers, cache::PoolMemory& pools) {
+  draft.num_full_pages = pools.sizes().full_pages + 1;
+  draft.layers.at(0).window = kv_view(
+      "draft window", pools.swa(main_layers, cache::SwaPage(0), 0).value, pools.shape().swa_block);
+}
+
 }  // namespace baleen::runner

@@ -12,4 +12,7 @@ namespace baleen::runner {
 /// ConfigError naming the first pool whose formats or layout are not the kernels'.
 void set_pool_views(DecodeModel& model, cache::PoolMemory& pools);
 
+/// The same for the draft layer, whose window rows lie behind those of `main_layers`.
+void set_draft_pool_view(DecodeModel& draft, int64_t main_layers, cache::PoolMemory& pools);
+
 }  // namespace baleen::runner

@@ -27,9 +27,12 @@ PromptRunner::PromptRunner(const DecodeModel& model,
                            int64_t max_context)
     : tables_(tables),
       max_tokens_(most_pass_tokens(max_context)),
-      host_state_(2 * int64_t{max_tokens_} + 3 * kMostPassRows + kMostPassResults),
+      host_state_(2 * int64_t{max_tokens_} + 5 * kMostPassRows + kMostPassResults),
       state_(host_state_.count()),
       row_table_(int64_t{max_tokens_} * tables.blocks),
+      entry_streams_(model.draft_entry
+                         ? int64_t{max_tokens_} * model.config.hc_mult * model.config.hidden_size
+                         : 0),
       buffers_(model.config, max_tokens_, max_context, kMostPassResults),
       pass_(model,
             {.max_requests = max_tokens_,
@@ -54,12 +57,15 @@ DecodeInputs PromptRunner::inputs() const {
           .table_blocks = tables_.blocks,
           .window_pages = tables_.window_pages,
           .window_table = tables_.window,
-          .result_rows = rows + 3 * kMostPassRows};
+          .result_rows = rows + 5 * kMostPassRows,
+          .streams = entry_streams_.data(),
+          .draft_begin = rows + 3 * kMostPassRows,
+          .draft_hole = rows + 4 * kMostPassRows};
 }
 
 int64_t PromptRunner::device_bytes() const {
   return buffers_.bytes + pass_.workspace_bytes() +
-         static_cast<int64_t>(state_.bytes() + row_table_.bytes());
+         static_cast<int64_t>(state_.bytes() + row_table_.bytes() + entry_streams_.bytes());
 }
 
 void PromptRunner::run(std::span<const PromptPiece> pieces,
@@ -77,6 +83,8 @@ void PromptRunner::run(std::span<const PromptPiece> pieces,
   int32_t* slots = token_slots + max_tokens_;
   int32_t* lengths = slots + kMostPassRows;
   int32_t* counts = lengths + kMostPassRows;
+  int32_t* hidden_before = counts + kMostPassRows;
+  int32_t* hidden_rows = hidden_before + kMostPassRows;
   for (std::size_t r = 0; r < pieces.size(); ++r) {
     const PromptPiece& piece = pieces[r];
     const auto count = static_cast<int32_t>(piece.ids.size());
@@ -91,10 +99,12 @@ void PromptRunner::run(std::span<const PromptPiece> pieces,
     slots[r] = piece.slot.value();
     lengths[r] = piece.position;
     counts[r] = count;
+    hidden_before[r] = piece.hidden_before;
+    hidden_rows[r] = piece.hidden_row;
     shape.tokens += count;
     shape.context = std::max<int64_t>(shape.context, int64_t{piece.position} + count);
   }
-  std::copy(result_rows.begin(), result_rows.end(), counts + kMostPassRows);
+  std::copy(result_rows.begin(), result_rows.end(), hidden_rows + kMostPassRows);
   // Bounds in steps, so that the shapes of launches are few.
   shape.context = std::min((shape.context + kContextStep - 1) / kContextStep * kContextStep,
                            pass_.limits().max_context);

@@ -1,8 +1,9 @@
 #pragma once
-// Passes of many tokens of a few sequences: prompts, and what runs in one step with them. Launched
-// for the tokens they have, not captured: the work of a few hundred tokens hides the launches. Owns
-// its buffers and workspace; the model's memory and the page tables outlive it. Used by the thread
-// that owns the stream; the caller waits for the stream before the next run.
+// Passes of many tokens of a few sequences: prompts and what runs in one step with them, or rows of
+// the draft layer. Launched for the tokens they have, not captured: the work of a few hundred
+// tokens hides the launches. Owns its buffers and workspace; the model's memory and the page tables
+// outlive it. Used by the thread that owns the stream; the caller waits for the stream before the
+// next run.
 //
 //   PromptRunner prompts(model, {.full = full, .window = window, .blocks = 64, .slots = 8}, 16384);
 //   prompts.run({{.ids = ids, .slot = slot, .position = 0}}, {299}, stream);
@@ -28,6 +29,9 @@ struct PromptPiece {
   std::span<const int32_t> ids;
   RequestSlot slot;
   int32_t position = 0;
+  // Rows of the draft layer that the sequence must not read: those before, and one (-1: none).
+  int32_t hidden_before = 0;
+  int32_t hidden_row = -1;
 };
 
 /// Page tables in device memory, by slot; see DecodeInputs.
@@ -47,6 +51,8 @@ class PromptRunner {
   PromptRunner(const DecodeModel& model, const PromptTables& tables, int64_t max_context);
 
   int32_t max_tokens() const { return max_tokens_; }
+  /// Of the draft layer: bf16 [max_tokens, n·H], what the next run begins from; by token of it.
+  uint16_t* entry_streams() { return entry_streams_.data(); }
   /// Pieces of different slots, at most kMostPassRows with max_tokens() tokens; `result_rows`:
   /// tokens of the pass, at most kMostPassResults. Does not wait.
   void run(std::span<const PromptPiece> pieces,
@@ -65,10 +71,11 @@ class PromptRunner {
 
   PromptTables tables_;
   int32_t max_tokens_ = 0;
-  // ids, slots by token; slots, lengths, counts by row; result rows.
+  // ids, slots by token; slots, lengths, counts, hidden rows by row; result rows.
   device::PinnedBuffer<int32_t> host_state_;
   device::Buffer<int32_t> state_;
   device::Buffer<int32_t> row_table_;  // i32 [tokens, blocks]
+  device::Buffer<uint16_t> entry_streams_;
   DecodeBuffers buffers_;
   DecodePass pass_;
 };
