@@ -149,7 +149,11 @@ std::string kernels_refusal(const OpenModelOptions& options,
     return "choices are recorded (--record-choices)";
   }
   const model::ModelForm form = model::model_form(config, forward);
-  return runner::kernel_decode_refusal(config, form.formats, form.numerics);
+  return runner::kernel_decode_refusal(
+      config,
+      form.formats,
+      form.numerics,
+      forward.max_context > 0 ? forward.max_context : config.max_position_embeddings);
 }
 
 /// Model and executor. With kernels the layers are in memory as these read them, and nowhere else.

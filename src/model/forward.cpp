@@ -310,7 +310,12 @@ Model::Model(ModelParameters params, const ForwardConfig& forward_config)
   impl_->numerics = ops::Numerics::by_name(impl_->numerics_name);
   const at::Device device = device_by_name(forward_config.device);
   if (impl_->numerics.invariant() && !device.is_cpu()) {
-    throw ConfigError("numerics \"" + impl_->numerics_name + "\" is built for the CPU only");
+    if (forward_config.keep_layers) {
+      throw ConfigError("numerics \"" + impl_->numerics_name +
+                        "\" is built for the CPU and for kernels");
+    }
+    const std::string& name = impl_->numerics_name;
+    impl_->numerics = ops::Numerics::by_name(name.substr(0, name.find('+')));
   }
   impl_->max_context = forward_config.max_context > 0 ? forward_config.max_context : allowed;
   impl_->choice_layout = cache::choice_layout(config);

@@ -36,7 +36,8 @@ struct ForwardConfig {
   ComputeType compute = ComputeType::kFloat32;
   /// "reference", "plain", or "checkpoint": reference where config.json has quantization_config.
   /// With "+invariant" behind it every sum has one order per row: the logits of a token depend on
-  /// its sequence alone, bit for bit, not on batch, chunks, cache hits or threads.
+  /// its sequence alone, bit for bit, not on batch, chunks, cache hits or threads. On a GPU that
+  /// holds for what runs there elsewhere: the model itself must not keep its layers then.
   std::string numerics = "checkpoint";
   int64_t max_context = 0;      // tokens of one sequence; 0: what config.json allows
   int64_t max_rollback = 0;     // tokens that a sequence can take back without a copy

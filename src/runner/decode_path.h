@@ -105,6 +105,7 @@ struct DecodePathContext {
   int32_t max_row_tokens = 1;  // that will be asked for, beside prompts
   int32_t max_step_tokens = 1;
   int32_t device_index = 0;
+  bool invariant = false;  // a token's bits must not depend on what runs with it
   // Radians per position of the rotated pairs: of window layers, and of the others.
   std::vector<double> plain_frequencies;
   std::vector<double> compressed_frequencies;

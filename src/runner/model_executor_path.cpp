@@ -31,6 +31,7 @@ std::unique_ptr<DecodePath> ModelExecutor::new_decode_path(const std::string& fo
       .max_row_tokens = config_.drafts.max_drafts + 1,
       .max_step_tokens = config_.max_step_tokens,
       .device_index = colon == std::string::npos ? 0 : std::stoi(device.substr(colon + 1)),
+      .invariant = model.numerics_name().ends_with("+invariant"),
       .plain_frequencies =
           ops::rope_frequencies(config.qk_rope_head_dim, config.rope_theta, std::nullopt),
       .compressed_frequencies =

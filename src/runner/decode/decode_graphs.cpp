@@ -7,14 +7,16 @@ namespace baleen::runner {
 DecodeGraphs::DecodeGraphs(const DecodeModel& model,
                            const DecodeInputs& inputs,
                            std::vector<DecodeShape> shapes,
-                           const device::Stream& stream)
+                           const device::Stream& stream,
+                           bool invariant)
     : shapes_(std::move(shapes)),
       buffers_(model.config, shapes_.back().requests, shapes_.back().context) {
   const int32_t multiprocessors = device::multiprocessor_count();
   for (const DecodeShape& shape : shapes_) {
     DecodePass& pass = *passes_.emplace_back(std::make_unique<DecodePass>(
         model,
-        DecodeLimits{.max_requests = shape.requests, .max_context = shape.context},
+        DecodeLimits{
+            .max_requests = shape.requests, .max_context = shape.context, .invariant = invariant},
         inputs,
         buffers_,
         multiprocessors));

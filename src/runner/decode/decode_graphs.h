@@ -26,7 +26,8 @@ class DecodeGraphs {
   DecodeGraphs(const DecodeModel& model,
                const DecodeInputs& inputs,
                std::vector<DecodeShape> shapes,
-               const device::Stream& stream);
+               const device::Stream& stream,
+               bool invariant = false);
 
   /// `tokens` of all requests; the longest sequence, its tokens of the step included.
   void launch(int32_t tokens, int64_t longest, const device::Stream& stream) const;

@@ -41,6 +41,9 @@ DecodePass::DecodePass(const DecodeModel& model,
                inputs.table_blocks,
                limits.max_context,
                buffers.max_context);
+  BALEEN_CHECK(!limits.invariant || limits.max_context <= kMostInvariantContext,
+               "max_context={} in invariant mode",
+               limits.max_context);
   const auto make = [this]<class T>(device::Buffer<T>& buffer, int64_t count) {
     buffer = device::Buffer<T>(count);
     buffer.fill_bytes(0);
@@ -81,11 +84,14 @@ void DecodePass::set_context(int64_t context) {
     // alone, not on how its prompt is cut.
     constexpr int32_t kWidest = 64;
     const kernels::SparseAttentionPlan made =
-        limits_.prompts ? kernels::SparseAttentionPlan{.mode = kernels::AttentionMode::kFast,
-                                                       .heads_per_block = std::min(heads_, kWidest),
-                                                       .max_queries = tokens_}
-                        : kernels::plan_sparse_attention(
-                              shape, kernels::AttentionMode::kFast, num_multiprocessors_);
+        limits_.prompts
+            ? kernels::SparseAttentionPlan{.mode = kernels::AttentionMode::kFast,
+                                           .heads_per_block = std::min(heads_, kWidest),
+                                           .max_queries = tokens_}
+            : kernels::plan_sparse_attention(shape,
+                                             limits_.invariant ? kernels::AttentionMode::kInvariant
+                                                               : kernels::AttentionMode::kFast,
+                                             num_multiprocessors_);
     workspace = std::max(workspace, kernels::sparse_attention_workspace_bytes(shape, made));
     return made;
   };

@@ -29,11 +29,17 @@
 
 namespace baleen::runner {
 
+/// Entries of ratio 128 that attention takes in one part, in tokens.
+inline constexpr int64_t kMostInvariantContext = int64_t{kernels::kAttentionPartRows} * kC128Ratio;
+
 struct DecodeLimits {
   int32_t max_requests = 1;  // and tokens of the step
   int64_t max_context = 0;   // tokens of a sequence, this step's token included
   bool programmatic = true;
   bool prompts = false;  // max_requests may be 1,024 tokens then
+  /// A token's bits do not depend on how many others run, nor on whether it is decoded or part of a
+  /// prompt. Up to kMostInvariantContext tokens.
+  bool invariant = false;
 };
 
 /// What a pass of prompts is launched for, all within its limits.

@@ -202,8 +202,11 @@ KernelDecode::KernelDecode(const DecodePathContext& context)
   slots_.reserve(static_cast<std::size_t>(most_tokens_));
   prompt_pieces_.reserve(kMostPassRows);
   result_rows_.reserve(kMostPassResults);
-  graphs_ = std::make_unique<DecodeGraphs>(
-      weights_.model, inputs(), decode_shapes(most_tokens_, max_context_), stream_);
+  graphs_ = std::make_unique<DecodeGraphs>(weights_.model,
+                                           inputs(),
+                                           decode_shapes(most_tokens_, max_context_),
+                                           stream_,
+                                           context.invariant);
   const PromptTables tables{.full = table_memory_.full.data(),
                             .window = table_memory_.window.data(),
                             .blocks = table_blocks(max_context_),
@@ -451,12 +454,18 @@ void KernelDecode::draft(std::span<const DraftRow> rows) {
 
 std::string kernel_decode_refusal(const ModelConfig& config,
                                   const cache::CacheFormats& formats,
-                                  const std::string& numerics) {
+                                  const std::string& numerics,
+                                  int64_t max_context) {
   if (std::string reason = decode_unsupported(config); !reason.empty()) {
     return reason;
   }
-  if (numerics != "reference") {
+  const bool invariant = numerics == "reference+invariant";
+  if (numerics != "reference" && !invariant) {
     return "numerics \"" + numerics + "\" (kernels: reference)";
+  }
+  if (invariant && max_context > kMostInvariantContext) {
+    return "contexts of " + std::to_string(max_context) +
+           " tokens in invariant numerics (kernels: " + std::to_string(kMostInvariantContext) + ")";
   }
   if (formats.kv != cache::KvFormat::kPacked || formats.index != cache::IndexFormat::kFp8 ||
       formats.state_element_bytes != static_cast<int64_t>(sizeof(float))) {

@@ -7,6 +7,7 @@
 //     runner_config.decode_path = kernel_decode();
 //   }
 
+#include <cstdint>
 #include <string>
 
 #include "base/model_config.h"
@@ -15,11 +16,12 @@
 
 namespace baleen::runner {
 
-/// Empty when the kernels decode a model of this shape, in these numerics (by their name), over
-/// pools of these formats; else the reason.
+/// Empty when the kernels run a model of this shape, in these numerics (by their name), over pools
+/// of these formats, for sequences of up to `max_context` tokens; else the reason.
 std::string kernel_decode_refusal(const ModelConfig& config,
                                   const cache::CacheFormats& formats,
-                                  const std::string& numerics);
+                                  const std::string& numerics,
+                                  int64_t max_context);
 
 /// Makes the path of the published model in the context's folder. Making it throws Error:
 /// CheckpointError naming a tensor stored in a format that the kernels do not read, ConfigError

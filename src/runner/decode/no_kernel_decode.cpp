@@ -13,7 +13,8 @@ constexpr const char* kReason = "this program was built without CUDA kernels";
 
 std::string kernel_decode_refusal(const ModelConfig& /*config*/,
                                   const cache::CacheFormats& /*formats*/,
-                                  const std::string& /*numerics*/) {
+                                  const std::string& /*numerics*/,
+                                  int64_t /*max_context*/) {
   return kReason;
 }
 
