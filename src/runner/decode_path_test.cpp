@@ -18,7 +18,7 @@
 #include "cache/memory_plan.h"
 #include "engine/collecting_sink.h"
 #include "engine/engine.h"
-#include "runner/forgetful_path_for_tests.h"
+#include "runner/forgetful_path_test.h"
 #include "runner/model_executor.h"
 #include "runner/some_ids_for_tests.h"
 #include "text/tokenizer.h"
