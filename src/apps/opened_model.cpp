@@ -145,9 +145,6 @@ std::string kernels_refusal(const OpenModelOptions& options,
   if (options.cache_mib == 0) {
     return "no prefix cache (--cache-mib 0)";
   }
-  if (options.record_choices) {
-    return "choices are recorded (--record-choices)";
-  }
   const model::ModelForm form = model::model_form(config, forward);
   return runner::kernel_decode_refusal(
       config,

@@ -26,6 +26,7 @@
 #include "cache/sequence_cache.h"
 #include "engine/batch_plan.h"
 #include "kernels/sampling/sampling.h"
+#include "model/forward.h"
 #include "weights/checkpoint.h"
 
 namespace baleen::runner {
@@ -84,6 +85,9 @@ class DecodePath {
   /// Streams after the last block, bf16 [ids of the row, n·H], in the device's memory.
   virtual const uint8_t* streams(std::size_t row) const = 0;
 
+  /// Choices of all tokens of the latest run, row after row; null where none are recorded.
+  virtual const model::ForwardChoices* choices() const { return nullptr; }
+
   /// Whether the draft layer runs here too, over window rows in the same pools.
   virtual bool runs_drafts() const { return false; }
   /// At most one row per slot. Returns when the logits are there; throws as run().
@@ -106,6 +110,7 @@ struct DecodePathContext {
   int32_t max_step_tokens = 1;
   int32_t device_index = 0;
   bool invariant = false;  // a token's bits must not depend on what runs with it
+  bool record_choices = false;
   // Radians per position of the rotated pairs: of window layers, and of the others.
   std::vector<double> plain_frequencies;
   std::vector<double> compressed_frequencies;

@@ -32,7 +32,8 @@ class PathBench {
             int64_t cache_bytes,
             int64_t path_context,
             int32_t drafts = 0,
-            bool prompts = false) {
+            bool prompts = false,
+            bool record_choices = false) {
     RunnerConfig runner{.num_slots = slots,
                         .max_step_tokens = 128,
                         .cache_bytes = cache_bytes,
@@ -46,7 +47,9 @@ class PathBench {
     engine::EngineConfig config;
     config.max_prefill_chunk = prompts ? 100 : 64;  // 100: points are captured inside of chunks
     config.adaptive_drafts = false;
-    auto executor = std::make_unique<ModelExecutor>(fixed_order_model(drafts), runner, "tiny");
+    records_ = record_choices;
+    auto executor =
+        std::make_unique<ModelExecutor>(fixed_order_model(drafts, record_choices), runner, "tiny");
     executor_ = executor.get();
     engine_ = std::make_unique<engine::Engine>(
         config,
@@ -70,6 +73,8 @@ class PathBench {
     request.ignore_eos = true;
     request.priority = priority;
     request.want_prompt_logprobs = scores;
+    request.want_routes = records_;
+    request.want_picks = records_;
     request.want_logprobs = true;
     request.sampling.temperature = temperature;
     request.sampling.frequency_penalty = penalties ? 0.5F : 0.0F;
@@ -91,6 +96,7 @@ class PathBench {
   MetricRegistry metrics_;
   const ModelExecutor* executor_ = nullptr;
   std::unique_ptr<engine::Engine> engine_;
+  bool records_ = false;
   int next_ = 0;
 };
 
@@ -276,6 +282,43 @@ TEST(DecodePathTest, DraftRowsOfPromptsOnThePathAreTheBodys) {
   EXPECT_GT(mixed.use.verified, 50);
   EXPECT_GT(mixed.use.prompt_parts, 12);
   EXPECT_GT(mixed.use.draft_rows, 3 * 3 * 130);  // those of prompts too
+}
+
+TEST(DecodePathTest, ChoicesMadeOnThePathAreTheBodys) {
+  for (const int32_t drafts : {0, 3}) {
+    PathBench mixed(3, kRoomy, 3000, drafts, /*prompts=*/true, /*record_choices=*/true);
+    PathBench plain(3, kRoomy, 0, drafts, /*prompts=*/false, /*record_choices=*/true);
+    std::vector<std::vector<int32_t>> texts(4);
+    for (int32_t turn = 0; turn < 2; ++turn) {
+      std::vector<std::shared_ptr<engine::CollectingSink>> a;
+      std::vector<std::shared_ptr<engine::CollectingSink>> b;
+      for (int32_t i = 0; i < 4; ++i) {
+        std::vector<int32_t>& text = texts[static_cast<size_t>(i)];
+        const std::vector<int32_t> added = some_ids(140 + 91 * i, turn == 0 ? i % 2 : i);
+        text.insert(text.end(), added.begin(), added.end());
+        a.push_back(mixed.submit(text, 30, 0.0F, false, 0, /*scores=*/i == 1));
+        b.push_back(plain.submit(text, 30, 0.0F, false, 0, /*scores=*/i == 1));
+      }
+      for (size_t i = 0; i < a.size(); ++i) {
+        a[i]->wait();
+        b[i]->wait();
+        const std::string what = "drafts " + std::to_string(drafts) + " turn " +
+                                 std::to_string(turn) + " request " + std::to_string(i);
+        ASSERT_NO_FATAL_FAILURE(expect_equal(*a[i], *b[i], what));
+        ASSERT_TRUE(a[i]->finish().choices && b[i]->finish().choices) << what;
+        const cache::ChoiceRecords left = *a[i]->finish().choices;
+        const cache::ChoiceRecords right = *b[i]->finish().choices;
+        EXPECT_EQ(left.first_position, right.first_position) << what;
+        EXPECT_EQ(left.count, static_cast<int32_t>(texts[i].size()) + 29) << what;
+        EXPECT_EQ(left.count, right.count) << what;
+        EXPECT_EQ(left.routes, right.routes) << what;
+        EXPECT_EQ(left.picks, right.picks) << what;
+        const std::vector<int32_t> answer = a[i]->ids();
+        texts[i].insert(texts[i].end(), answer.begin(), answer.end());
+      }
+    }
+    EXPECT_GT(mixed.prompt_tokens_of_path(), 1000);
+  }
 }
 
 TEST(DecodePathTest, LogprobsOfPromptsOnThePathAreTheBodys) {

@@ -21,7 +21,7 @@
 
 namespace baleen::runner {
 
-inline model::Model fixed_order_model(int32_t drafts = 0) {
+inline model::Model fixed_order_model(int32_t drafts = 0, bool record_choices = false) {
   model::FreshOptions fresh;
   fresh.seed = 1;
   fresh.matrix_std = 0.15;
@@ -31,6 +31,7 @@ inline model::Model fixed_order_model(int32_t drafts = 0) {
   forward.max_context = 3000;
   forward.with_mtp = drafts > 0;
   forward.max_rollback = drafts;
+  forward.record_choices = record_choices;
   return {
       model::make_fresh_parameters(weights::tiny_config(), fresh, at::TensorOptions(at::kFloat)),
       forward};
@@ -55,7 +56,8 @@ class ForgetfulPath final : public DecodePath {
                 bool prompts,
                 bool wrong_page = false)
       : with_drafts_(context.max_row_tokens > 1),
-        model_(fixed_order_model(context.max_row_tokens - 1)),
+        model_(fixed_order_model(context.max_row_tokens - 1, context.record_choices)),
+        records_(context.record_choices),
         pools_(context.pools),
         max_context_(max_context),
         max_row_tokens_(context.max_row_tokens),
@@ -156,6 +158,9 @@ class ForgetfulPath final : public DecodePath {
   DrawnToken drawn(std::size_t row, std::size_t index) const override {
     return {drawn_[token_of(row, index)], tops_[token_of(row, index)]};
   }
+  const model::ForwardChoices* choices() const override {
+    return records_ ? &output_.choices : nullptr;
+  }
   bool runs_drafts() const override { return prompts_ && with_drafts_; }
   /// Row by row, each from the streams at its position alone.
   void draft(std::span<const DraftRow> rows) override {
@@ -193,6 +198,7 @@ class ForgetfulPath final : public DecodePath {
 
   bool with_drafts_;
   model::Model model_;
+  bool records_;
   cache::PoolMemory& pools_;
   int64_t max_context_;
   int32_t max_row_tokens_;

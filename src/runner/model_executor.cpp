@@ -392,16 +392,27 @@ engine::Ticket ModelExecutor::submit(const engine::BatchPlan& plan,
       capture(plan.captures[i]);
     }
   }
-  size_t first_token = 0;  // of the row, among those of the step
+  size_t first_of_body = 0;  // the next row's first token, among those that ran there
+  size_t first_of_path = 0;
   for (size_t i = 0; i < rows_.size(); ++i) {
     const engine::BatchRow& row = rows_[i];
     if (recorder_) {
+      const RowPlace& at = places_[i];
+      const size_t num_run =
+          at.by_path ? decode_rows_[at.index].ids.size() : inputs_[at.index].ids.size();
       engine::BatchRow run = row;  // fewer tokens than planned where drafts were fewer
-      const size_t num_run = inputs_[places_[i].index].ids.size();
       run.num_tokens = static_cast<int32_t>(num_run);
-      recorder_->record(
-          run, slot_of(row.slot).pages, output_.choices, first_token, result_.rows[i]);
-      first_token += num_run;
+      if (at.by_path) {  // a prompt's parts before this one are recorded
+        run.first_position = TokenPos(decode_rows_[at.index].position);
+        run.choices_from = std::min(row.choices_from, row.first_position.value());
+      }
+      size_t& next = at.by_path ? first_of_path : first_of_body;
+      recorder_->record(run,
+                        slot_of(row.slot).pages,
+                        at.by_path ? *decode_path_->choices() : output_.choices,
+                        next,
+                        result_.rows[i]);
+      next += num_run;
     }
     if (wants_prompt_scores(row)) {
       const int32_t end = row.first_position.value() + row.num_tokens;

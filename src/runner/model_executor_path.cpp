@@ -32,6 +32,7 @@ std::unique_ptr<DecodePath> ModelExecutor::new_decode_path(const std::string& fo
       .max_step_tokens = config_.max_step_tokens,
       .device_index = colon == std::string::npos ? 0 : std::stoi(device.substr(colon + 1)),
       .invariant = model.numerics_name().ends_with("+invariant"),
+      .record_choices = model.forward_config().record_choices,
       .plain_frequencies =
           ops::rope_frequencies(config.qk_rope_head_dim, config.rope_theta, std::nullopt),
       .compressed_frequencies =
@@ -65,7 +66,7 @@ void ModelExecutor::start_decode_path() {
 
 /// Of which the step wants draws or logits and nothing else of the body.
 bool ModelExecutor::takes_decode_path(const engine::BatchRow& row) const {
-  if (decode_path_ == nullptr || recorder_) {
+  if (decode_path_ == nullptr || (recorder_ && decode_path_->choices() == nullptr)) {
     return false;
   }
   int64_t tokens = row.num_tokens;
@@ -166,6 +167,13 @@ void ModelExecutor::run_prompt_part(size_t r, PromptPart part, const engine::Bat
                          .first_result = scores ? 0 : static_cast<int32_t>(count)};
   decode_path_->run({&tokens, 1});
   prompt_tokens_of_path_ += static_cast<int64_t>(count);
+  if (recorder_) {
+    engine::BatchRow run = row;
+    run.first_position = TokenPos(part.begin);
+    run.num_tokens = part.end - part.begin;
+    run.choices_from = -1;  // the last part of the row reads these from the table
+    recorder_->record(run, slot_of(row.slot).pages, *decode_path_->choices(), 0, result_.rows[r]);
+  }
   if (scores) {
     score_prompt(
         row,

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +25,7 @@
 #include "base/metrics.h"
 #include "cache/allocation_counter.h"
 #include "cache/memory_plan.h"
+#include "cache/pick_codec.h"
 #include "device/cuda_check.h"
 #include "engine/collecting_sink.h"
 #include "engine/engine.h"
@@ -52,11 +54,14 @@ class KernelEngine {
   KernelEngine(const model::ModelParameters& weights, const RunnerConfig& runner, int32_t chunk)
       : KernelEngine(model::Model(weights, forward_config(runner)), runner, chunk) {}
   /// With nothing but what the kernels hold, from the files.
-  KernelEngine(const std::string& numerics, const RunnerConfig& runner, int32_t chunk)
-      : KernelEngine(
-            model::Model::load(narrow_flash_folder(), forward_config(runner, numerics, false)),
-            runner,
-            chunk) {}
+  KernelEngine(const std::string& numerics,
+               const RunnerConfig& runner,
+               int32_t chunk,
+               bool record_choices = false)
+      : KernelEngine(model::Model::load(narrow_flash_folder(),
+                                        forward_config(runner, numerics, false, record_choices)),
+                     runner,
+                     chunk) {}
   KernelEngine(model::Model model, RunnerConfig runner, int32_t chunk) {
     EXPECT_EQ(
         kernel_decode_refusal(
@@ -88,6 +93,8 @@ class KernelEngine {
     request.ignore_eos = true;
     request.want_logprobs = true;
     request.want_prompt_logprobs = scores;
+    request.want_routes = executor_->capacity().choices.has_value();
+    request.want_picks = request.want_routes;
     request.sampling.temperature = 0;
     auto sink = std::make_shared<engine::CollectingSink>();
     const Status status = engine_->submit(std::move(request), sink);
@@ -103,7 +110,8 @@ class KernelEngine {
  private:
   static model::ForwardConfig forward_config(const RunnerConfig& runner,
                                              const std::string& numerics = "checkpoint",
-                                             bool keep_layers = true) {
+                                             bool keep_layers = true,
+                                             bool record_choices = false) {
     model::ForwardConfig forward;
     forward.device = "cuda";
     forward.numerics = numerics;
@@ -111,6 +119,7 @@ class KernelEngine {
     forward.with_mtp = runner.drafts.max_drafts > 0;
     forward.max_rollback = runner.drafts.max_drafts;
     forward.keep_layers = keep_layers;
+    forward.record_choices = record_choices;
     return forward;
   }
 
@@ -422,6 +431,98 @@ TEST_F(NarrowFlashGpu, InvariantNumericsGiveEqualBits) {
       }
     }
   }
+}
+
+/// Share of expert ids, and of picked entries where a query leaves some out, that two records of
+/// the same tokens have in common.
+struct Agreement {
+  double routes = 0.0;
+  double picks = 0.0;
+};
+
+Agreement agreement(const cache::ChoiceLayout& layout,
+                    const cache::ChoiceRecords& a,
+                    const std::vector<uint8_t>& routes,
+                    const std::vector<uint8_t>& picks) {
+  const auto share = [](const auto& left, const auto& right) {
+    std::vector<int32_t> common;
+    std::set_intersection(
+        left.begin(), left.end(), right.begin(), right.end(), std::back_inserter(common));
+    return static_cast<double>(common.size());
+  };
+  EXPECT_EQ(a.routes.size(), routes.size());
+  EXPECT_EQ(a.picks.size(), picks.size());
+  Agreement out;
+  const auto top = static_cast<std::size_t>(layout.experts_per_token);
+  for (std::size_t at = 0; at + top <= routes.size(); at += top) {
+    out.routes += share(std::span(a.routes).subspan(at, top), std::span(routes).subspan(at, top));
+  }
+  out.routes /= static_cast<double>(routes.size());
+  double picked = 0.0;
+  std::size_t at = 0;
+  std::vector<int32_t> left;
+  std::vector<int32_t> right;
+  for (int32_t position = 0; position < a.count; ++position) {
+    const int32_t visible = layout.visible_entries(position);
+    for (std::size_t layer = 0; visible > layout.topk && layer < layout.picking_layers.size();
+         ++layer) {
+      const std::size_t used =
+          cache::decode_picks(std::span(a.picks).subspan(at), visible, layout.topk, left);
+      cache::decode_picks(std::span(picks).subspan(at), visible, layout.topk, right);
+      at += used;
+      out.picks += share(left, right);
+      picked += layout.topk;
+    }
+  }
+  EXPECT_EQ(at, picks.size());
+  out.picks /= picked;
+  return out;
+}
+
+TEST_F(NarrowFlashGpu, ChoicesAreAsCloseToDoubleAsTheBodys) {
+  cache::ChoiceRecords of_kernels;
+  std::vector<int32_t> ids = some_ids(777, 9);
+  {
+    RunnerConfig runner = kWide;
+    runner.drafts.max_drafts = 3;
+    KernelEngine engine("checkpoint", runner, 256, /*record_choices=*/true);
+    const auto answer = engine.submit(ids, 120);
+    answer->wait();
+    ASSERT_EQ(answer->finish().reason, engine::FinishReason::kLength)
+        << answer->finish().error.message;
+    of_kernels = answer->finish().choices.value();
+    const std::vector<int32_t> told = answer->ids();
+    ids.insert(ids.end(), told.begin(), told.end() - 1);  // the last token has not run
+  }
+  ASSERT_EQ(of_kernels.first_position, 0);
+  ASSERT_EQ(of_kernels.count, static_cast<int32_t>(ids.size()));
+  model::ForwardConfig forward;
+  forward.device = "cuda";
+  forward.record_choices = true;
+  const auto choices_of = [&](model::Model model) {
+    model::Sequence sequence = model.new_sequence();
+    model::ForwardOutput output;
+    const model::RowInput row{.sequence = &sequence, .ids = std::span<const int32_t>(ids)};
+    model.forward({&row, 1}, output);
+    return output.choices;
+  };
+  const model::ForwardChoices in_float = choices_of(model::Model(*weights_, forward));
+  model::ModelParameters doubles = *weights_;
+  model::convert_parameters(doubles, at::kDouble, at::Device(at::kCUDA, 0));
+  forward.compute = model::ComputeType::kFloat64;
+  const model::ForwardChoices in_double = choices_of(model::Model(std::move(doubles), forward));
+  const cache::ChoiceLayout& layout = reference_->choice_layout();
+  cache::ChoiceRecords body{.routes = in_float.routes, .picks = in_float.picks};
+  body.count = of_kernels.count;
+  const Agreement kernels = agreement(layout, of_kernels, in_double.routes, in_double.picks);
+  const Agreement float_body = agreement(layout, body, in_double.routes, in_double.picks);
+  std::printf("choices that are those in double: kernels routes %.4f picks %.4f, body %.4f %.4f\n",
+              kernels.routes,
+              kernels.picks,
+              float_body.routes,
+              float_body.picks);
+  EXPECT_GE(1.0 - float_body.routes, 0.5 * (1.0 - kernels.routes));
+  EXPECT_GE(1.0 - float_body.picks, 0.5 * (1.0 - kernels.picks));
 }
 
 TEST_F(NarrowFlashGpu, AStepAfterTheFirstAllocatesNothing) {

@@ -154,7 +154,8 @@ void DecodePass::queries(const DecodeLayer& layer, device::StreamHandle stream) 
   ++num_launches_;
 }
 
-void DecodePass::pick(const DecodeLayer& layer, device::StreamHandle stream) {
+/// `picking`: number of the layer among those that pick, which its record goes by.
+void DecodePass::pick(const DecodeLayer& layer, int32_t picking, device::StreamHandle stream) {
   kernels::IndexerScoresParams scores;
   scores.queries = work_.index_codes.data();
   scores.head_weights = work_.index_weights.data();
@@ -174,6 +175,10 @@ void DecodePass::pick(const DecodeLayer& layer, device::StreamHandle stream) {
   topk.lengths = work_.c4_entries.data();
   topk.slots = work_.picks.data();
   topk.list_stride = model_.config.index_topk;
+  if (work_.pick_record.count() > 0) {
+    topk.indices =
+        work_.pick_record.data() + int64_t{picking} * work_.max_requests * model_.config.index_topk;
+  }
   topk.page_table = inputs_.row_table;
   topk.page_table_stride = inputs_.table_blocks;
   topk.page_entries = kC4PageEntries;

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <vector>
 
+#include "cache/choice_layout.h"
 #include "kernels/after_projection/after_projection.h"
 #include "kernels/hyper_connection/hyper_connection.h"
 #include "kernels/step_metadata/step_metadata.h"
@@ -18,7 +19,8 @@ int64_t decode_score_stride(int64_t max_context) {
 DecodeBuffers::DecodeBuffers(const ModelConfig& config,
                              int32_t most_requests,
                              int64_t longest_context,
-                             int32_t most_results)
+                             int32_t most_results,
+                             bool records)
     : max_requests(most_requests),
       max_context(longest_context),
       max_results(most_results > 0 ? most_results : most_requests) {
@@ -78,6 +80,11 @@ DecodeBuffers::DecodeBuffers(const ModelConfig& config,
   make(num_units, 1);
   make(units, kernels::max_expert_units(m, top, config.n_routed_experts, true));
   make(logits, max_results * config.vocab_size);
+  if (records) {
+    const cache::ChoiceLayout layout = cache::choice_layout(config);
+    make(route_record, m * layout.route_bytes());
+    make(pick_record, m * layout.topk * static_cast<int64_t>(layout.picking_layers.size()));
+  }
 }
 
 }  // namespace baleen::runner

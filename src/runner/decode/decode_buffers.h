@@ -17,11 +17,12 @@
 namespace baleen::runner {
 
 struct DecodeBuffers {
-  /// `most_results`: tokens that get logits; 0: all.
+  /// `most_results`: tokens that get logits; 0: all. `records`: with room for what layers choose.
   DecodeBuffers(const ModelConfig& config,
                 int32_t most_requests,
                 int64_t longest_context,
-                int32_t most_results = 0);
+                int32_t most_results = 0,
+                bool records = false);
 
   int32_t max_requests = 0;  // tokens of a step
   int64_t max_context = 0;   // tokens of a sequence
@@ -45,6 +46,9 @@ struct DecodeBuffers {
   device::Buffer<float> route_weights;
   device::Buffer<kernels::ExpertUnit> units;
   device::Buffer<float> logits;  // f32 [max_results, vocabulary]
+  // Choices of the step, in the order of cache::ChoiceLayout; empty: none are recorded.
+  device::Buffer<uint8_t> route_record;  // [max_requests, route bytes]
+  device::Buffer<int32_t> pick_record;   // i32 [picking layers, max_requests, top-k], -1 behind
 };
 
 /// Scores of one request, up to whole pages of entries.

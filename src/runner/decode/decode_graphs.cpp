@@ -8,9 +8,10 @@ DecodeGraphs::DecodeGraphs(const DecodeModel& model,
                            const DecodeInputs& inputs,
                            std::vector<DecodeShape> shapes,
                            const device::Stream& stream,
-                           bool invariant)
+                           bool invariant,
+                           bool records)
     : shapes_(std::move(shapes)),
-      buffers_(model.config, shapes_.back().requests, shapes_.back().context) {
+      buffers_(model.config, shapes_.back().requests, shapes_.back().context, 0, records) {
   const int32_t multiprocessors = device::multiprocessor_count();
   for (const DecodeShape& shape : shapes_) {
     DecodePass& pass = *passes_.emplace_back(std::make_unique<DecodePass>(

@@ -27,13 +27,15 @@ class DecodeGraphs {
                const DecodeInputs& inputs,
                std::vector<DecodeShape> shapes,
                const device::Stream& stream,
-               bool invariant = false);
+               bool invariant = false,
+               bool records = false);
 
   /// `tokens` of all requests; the longest sequence, its tokens of the step included.
   void launch(int32_t tokens, int64_t longest, const device::Stream& stream) const;
   const uint16_t* streams() const { return buffers_.streams.data(); }
   const float* logits() const { return buffers_.logits.data(); }
   const uint32_t* refused() const { return buffers_.errors.data(); }
+  const DecodeBuffers& buffers() const { return buffers_; }
   std::size_t count() const { return graphs_.size(); }
   int64_t bytes() const;  // of buffers and workspaces
 

@@ -277,7 +277,8 @@ void DecodePass::linears(std::span<const kernels::LinearTask> tasks,
   ++num_launches_;
 }
 
-void DecodePass::experts(const DecodeLayer& layer, device::StreamHandle stream) {
+/// `routed`: number of the layer among those that choose by score.
+void DecodePass::experts(const DecodeLayer& layer, int32_t routed, device::StreamHandle stream) {
   const ModelConfig& config = model_.config;
   const kernels::LinearTask gate = bf16_task(
       layer.gate, work_.input.data(), work_.gate_logits.data(), kernels::LinearOutput::kFloat32);
@@ -299,6 +300,11 @@ void DecodePass::experts(const DecodeLayer& layer, device::StreamHandle stream) 
   router.shared_expert = true;
   router.programmatic = limits_.programmatic;
   router.lists = lists;
+  if (work_.route_record.count() > 0 && !layer.spec.hash_routed) {
+    const int64_t bytes = router.num_experts <= 256 ? 1 : 2;
+    router.record_stride = work_.route_record.count() / work_.max_requests / bytes;
+    router.record = work_.route_record.data() + int64_t{routed} * router.top * bytes;
+  }
   kernels::launch_router(router, stream);
   kernels::ExpertsParams params;
   params.x_codes = work_.codes.data();
@@ -383,6 +389,8 @@ void DecodePass::record(device::StreamHandle stream, const StageObserver& observ
     stage("entry", -1);
     enter_draft(*model_.draft_entry, stream);
   }
+  int32_t picking = 0;
+  int32_t routed = 0;
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
     const DecodeLayer& layer = model_.layers[i];
     const auto number = static_cast<int64_t>(i);
@@ -396,7 +404,7 @@ void DecodePass::record(device::StreamHandle stream, const StageObserver& observ
     queries(layer, stream);
     if (layer.spec.kind == LayerKind::kC4) {
       stage("index", number);
-      pick(layer, stream);
+      pick(layer, picking++, stream);
     }
     stage("attention", number);
     attend(layer, stream);
@@ -405,7 +413,8 @@ void DecodePass::record(device::StreamHandle stream, const StageObserver& observ
     stage("hyper", number);
     hyper(layer.hc_ffn, kernels::kHcRows, work_.part.data(), false, stream);
     stage("experts", number);
-    experts(layer, stream);
+    experts(layer, routed, stream);
+    routed += layer.spec.hash_routed ? 0 : 1;
   }
   stage("head", -1);
   head(stream);

@@ -114,10 +114,10 @@ class DecodePass {
   void project(const DecodeLayer& layer, device::StreamHandle stream);
   void after_projection(const DecodeLayer& layer, device::StreamHandle stream);
   void queries(const DecodeLayer& layer, device::StreamHandle stream);
-  void pick(const DecodeLayer& layer, device::StreamHandle stream);
+  void pick(const DecodeLayer& layer, int32_t picking, device::StreamHandle stream);
   void attend(const DecodeLayer& layer, device::StreamHandle stream);
   void project_out(const DecodeLayer& layer, device::StreamHandle stream);
-  void experts(const DecodeLayer& layer, device::StreamHandle stream);
+  void experts(const DecodeLayer& layer, int32_t routed, device::StreamHandle stream);
   void head(device::StreamHandle stream);
   void linears(std::span<const kernels::LinearTask> tasks,
                int32_t num_tokens,

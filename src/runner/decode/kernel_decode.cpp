@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "device/pinned_buffer.h"
 #include "device/stream.h"
+#include "runner/decode/choice_copy.h"
 #include "runner/decode/decode_graphs.h"
 #include "runner/decode/decode_loader.h"
 #include "runner/decode/decode_sampler.h"
@@ -58,6 +59,9 @@ class KernelDecode final : public DecodePath {
   }
   const uint8_t* streams(std::size_t row) const override {
     return streams_.data() + first_token_[row] * stream_bytes_;
+  }
+  const model::ForwardChoices* choices() const override {
+    return choices_ ? &choices_->choices() : nullptr;
   }
   bool runs_drafts() const override { return drafts_ != nullptr; }
   void draft(std::span<const DraftRow> rows) override;
@@ -135,6 +139,7 @@ class KernelDecode final : public DecodePath {
   std::unique_ptr<DecodeGraphs> graphs_;
   std::unique_ptr<PromptRunner> prompts_;
   std::unique_ptr<DraftRunner> drafts_;  // null: none are made
+  std::unique_ptr<ChoiceCopy> choices_;  // null: none are recorded
   std::unique_ptr<RunParts> parts_;
 };
 
@@ -206,12 +211,18 @@ KernelDecode::KernelDecode(const DecodePathContext& context)
                                            inputs(),
                                            decode_shapes(most_tokens_, max_context_),
                                            stream_,
-                                           context.invariant);
+                                           context.invariant,
+                                           context.record_choices);
   const PromptTables tables{.full = table_memory_.full.data(),
                             .window = table_memory_.window.data(),
                             .blocks = table_blocks(max_context_),
                             .slots = context.num_slots};
-  prompts_ = std::make_unique<PromptRunner>(weights_.model, tables, max_context_);
+  prompts_ =
+      std::make_unique<PromptRunner>(weights_.model, tables, max_context_, context.record_choices);
+  if (context.record_choices) {
+    choices_ = std::make_unique<ChoiceCopy>(context.config,
+                                            std::max(most_tokens_, prompts_->max_tokens()));
+  }
   if (weights_.draft) {
     drafts_ = std::make_unique<DraftRunner>(*weights_.draft, tables, max_context_);
   }
@@ -381,12 +392,30 @@ void KernelDecode::run_part(const RunPart& part, std::span<const DecodeRow> rows
     sampler_.launch(graphs_->logits(), stream_);
   }
   copy_results(part, rows);
+  if (choices_) {
+    int64_t last = 0;
+    for (const RunPiece& piece : parts_->pieces_of(part)) {
+      const DecodeRow& row = rows[static_cast<std::size_t>(piece.row)];
+      last = std::max(last, int64_t{row.position} + piece.first + piece.count - 1);
+    }
+    choices_->copy(
+        part.prompts ? prompts_->buffers() : graphs_->buffers(), part.num_tokens, last, stream_);
+  }
   stream_.synchronize();  // for the results; the host's arrays are free again as well
   if (*refused_.data() != 0) {
     throw device::DeviceError("decode on kernels: " + std::to_string(*refused_.data()) +
                               " rows or plans were refused on the device");
   }
   take_drawn(part, rows);
+  if (choices_) {
+    int32_t token = 0;
+    for (const RunPiece& piece : parts_->pieces_of(part)) {
+      const int32_t position = rows[static_cast<std::size_t>(piece.row)].position + piece.first;
+      for (int32_t i = 0; i < piece.count; ++i) {
+        choices_->add(token++, position + i);
+      }
+    }
+  }
 }
 
 void KernelDecode::check(std::span<const DecodeRow> rows) const {
@@ -423,6 +452,9 @@ void KernelDecode::run(std::span<const DecodeRow> rows) {
   results_.clear();
   drawn_.clear();
   top_.clear();
+  if (choices_) {
+    choices_->clear();
+  }
   std::size_t tokens = 0;
   std::size_t results = 0;
   for (const DecodeRow& row : rows) {

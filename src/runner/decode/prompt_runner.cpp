@@ -24,7 +24,8 @@ int32_t most_pass_tokens(int64_t max_context) {
 
 PromptRunner::PromptRunner(const DecodeModel& model,
                            const PromptTables& tables,
-                           int64_t max_context)
+                           int64_t max_context,
+                           bool records)
     : tables_(tables),
       max_tokens_(most_pass_tokens(max_context)),
       host_state_(2 * int64_t{max_tokens_} + 5 * kMostPassRows + kMostPassResults),
@@ -33,7 +34,7 @@ PromptRunner::PromptRunner(const DecodeModel& model,
       entry_streams_(model.draft_entry
                          ? int64_t{max_tokens_} * model.config.hc_mult * model.config.hidden_size
                          : 0),
-      buffers_(model.config, max_tokens_, max_context, kMostPassResults),
+      buffers_(model.config, max_tokens_, max_context, kMostPassResults, records),
       pass_(model,
             {.max_requests = max_tokens_,
              .max_context = max_context,

@@ -48,7 +48,10 @@ int32_t most_pass_tokens(int64_t max_context);
 
 class PromptRunner {
  public:
-  PromptRunner(const DecodeModel& model, const PromptTables& tables, int64_t max_context);
+  PromptRunner(const DecodeModel& model,
+               const PromptTables& tables,
+               int64_t max_context,
+               bool records = false);
 
   int32_t max_tokens() const { return max_tokens_; }
   /// Of the draft layer: bf16 [max_tokens, n·H], what the next run begins from; by token of it.
@@ -63,6 +66,7 @@ class PromptRunner {
   const float* logits() const { return pass_.logits(); }       // f32 [results, vocabulary]
   const uint16_t* streams() const { return pass_.streams(); }  // bf16 [tokens, n·H]
   const uint32_t* refused() const { return pass_.refused(); }  // u32 [1]
+  const DecodeBuffers& buffers() const { return buffers_; }
   int64_t device_bytes() const;
   int32_t num_launches() const { return pass_.num_launches() + 1; }  // of the last run
 
