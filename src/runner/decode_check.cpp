@@ -40,6 +40,26 @@ void run_body(model::Model& model,
   }
 }
 
+/// NaN in every row of a page, whatever the pools do with freed ones: who reads what he did not
+/// write himself shows it.
+void wipe_pages(cache::PoolMemory& pools, cache::FullPage full, cache::SwaPage window) {
+  constexpr uint8_t kNan = 0xFF;
+  const cache::CacheShape& shape = pools.shape();
+  cache::PoolStorage& storage = pools.storage();
+  for (int64_t layer = 0; layer < shape.num_layers + shape.num_draft_layers; ++layer) {
+    storage.fill(pools.swa(layer, window, 0).value, kNan, shape.swa_block.block_bytes);
+  }
+  for (int64_t layer = 0; layer < shape.num_c4; ++layer) {
+    storage.fill(pools.c4(layer, full, 0).value, kNan, shape.c4_block.block_bytes);
+    storage.fill(pools.index(layer, full, 0).value, kNan, shape.index_block.block_bytes);
+  }
+  for (int64_t layer = 0; layer < shape.num_c128; ++layer) {
+    for (int64_t row = 0; row < shape.c128_rows_per_page(); ++row) {
+      storage.fill(pools.c128(layer, full, row).value, kNan, shape.c128_block.value_row_bytes);
+    }
+  }
+}
+
 /// Squares of errors and of the body's logits around their mean.
 struct Distance {
   double square = 0.0;
@@ -59,6 +79,15 @@ struct Distance {
     }
   }
 };
+
+void require_near(const char* what, const DecodePath& path, double distance) {
+  if (!(distance <= kMostDistance)) {
+    throw Error(path.name() + " is wrong for this model: " + what + " lie " +
+                std::to_string(distance) +
+                " of their size from those of the model's body, at most " +
+                std::to_string(kMostDistance) + " is rounding");
+  }
+}
 
 /// Token `position` alone on the path.
 std::span<const float> run_token(DecodePath& path,
@@ -150,7 +179,9 @@ Distance distance_of_whole(model::Model& model,
   const auto position = static_cast<int64_t>(last);
   sequence.begin_at(position);
   run_body(model, sequence, position, ids.subspan(last), model::LogitsWanted::kLast, output);
-  sum.add(run_token(path, slot, ids, last), output.row(0));
+  Distance over_its_rows;
+  over_its_rows.add(run_token(path, slot, ids, last), output.row(0));
+  require_near("the logits behind its rows", path, over_its_rows.relative());
   return sum;
 }
 
@@ -173,15 +204,6 @@ Distance distance_in_turns(model::Model& model,
   return sum;
 }
 
-void require_near(const char* what, const DecodePath& path, double distance) {
-  if (!(distance <= kMostDistance)) {
-    throw Error(path.name() + " is wrong for this model: " + what + " lie " +
-                std::to_string(distance) +
-                " of their size from those of the model's body, at most " +
-                std::to_string(kMostDistance) + " is rounding");
-  }
-}
-
 }  // namespace
 
 double check_decode_path(model::Model& model, cache::PoolMemory& pools, DecodePath& path) {
@@ -195,8 +217,7 @@ double check_decode_path(model::Model& model, cache::PoolMemory& pools, DecodePa
   const std::span<const int32_t> ids = std::span(text).first(end);
   const std::size_t prompt = end > kDecodedTokens + 1 ? end - kDecodedTokens : 1;
   const auto wipe = [&] {
-    pools.paint_full_page(full);
-    pools.paint_swa_page(window);
+    wipe_pages(pools, full, window);
     pools.paint_request_ring(slot);
   };
   Distance of_drafts;
