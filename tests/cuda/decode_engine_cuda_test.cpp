@@ -541,6 +541,7 @@ TEST_F(NarrowFlashGpu, AStepAfterTheFirstAllocatesNothing) {
       kernel_decode()({.config = config,
                        .pools = pools,
                        .folder = narrow_flash_folder().string(),
+                       .checkpoint = nullptr,
                        .num_slots = kSlots,
                        .max_context = kMostContext,
                        .plain_frequencies = ops::rope_frequencies(
