@@ -209,6 +209,78 @@ TEST_F(DecodePassGpu, HowAPromptIsCutChangesNoBit) {
   }
 }
 
+TEST_F(DecodePassGpu, InvariantDecodeGivesTheBitsOfAPrompt) {
+  constexpr int32_t kTokens = 700;
+  DecodeSynth synth(
+      {.config = config(), .max_requests = 2, .max_context = kContext, .window_blocks = 5});
+  synth.set_state(1, kTokens - 1);
+  const DecodeInputs state = synth.inputs();
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < kTokens; ++i) {
+    ids.push_back(static_cast<int32_t>((i * 7919LL + 11) % config().vocab_size));
+  }
+  // The last token is the one that the decode pass finds in its inputs.
+  BALEEN_CUDA_CHECK(cudaMemcpy(&ids.back(), state.ids, sizeof(int32_t), cudaMemcpyDeviceToHost));
+  const std::span<const int32_t> all = ids;
+  PromptRunner prompts(synth.model(),
+                       {.full = state.slot_table,
+                        .window_pages = state.window_pages,
+                        .blocks = state.table_blocks,
+                        .slots = 2},
+                       kContext);
+  const auto run_from = [&](int32_t position, int32_t count) {
+    const PromptPiece piece{
+        .ids = all.subspan(static_cast<std::size_t>(position), static_cast<std::size_t>(count)),
+        .slot = RequestSlot(0),
+        .position = position};
+    const std::vector<int32_t> results = {count - 1};
+    prompts.run({&piece, 1}, results, owned_stream());
+    synchronize();
+  };
+  const auto logits_of = [&](const float* logits) {
+    std::vector<float> out(static_cast<std::size_t>(config().vocab_size));
+    BALEEN_CUDA_CHECK(
+        cudaMemcpy(out.data(), logits, out.size() * sizeof(float), cudaMemcpyDeviceToHost));
+    return out;
+  };
+  run_from(0, 512);
+  run_from(512, 188);
+  const std::vector<float> expected = logits_of(prompts.logits());
+  for (const int32_t graph : {1, 2, 5, 40}) {  // rows behind the first are padding
+    run_from(0, 512);
+    run_from(512, 187);
+    DecodeBuffers buffers(config(), graph, kContext);
+    device::Buffer<int32_t> rows(int64_t{graph} * state.table_blocks);
+    rows.fill_bytes(0);
+    BALEEN_CUDA_CHECK(cudaMemcpy(rows.data(),
+                                 state.slot_table,
+                                 static_cast<std::size_t>(state.table_blocks) * sizeof(int32_t),
+                                 cudaMemcpyDeviceToDevice));
+    std::vector<int32_t> padded(static_cast<std::size_t>(graph), 0);
+    padded[0] = ids.back();
+    const auto id_buffer = device::Buffer<int32_t>::from_host(padded);
+    padded[0] = kTokens - 1;
+    const auto length_buffer = device::Buffer<int32_t>::from_host(padded);
+    DecodeInputs inputs = state;
+    inputs.ids = id_buffer.data();
+    inputs.lengths = length_buffer.data();
+    inputs.row_table = rows.data();
+    DecodePass pass(synth.model(),
+                    {.max_requests = graph, .max_context = kContext, .invariant = true},
+                    inputs,
+                    buffers,
+                    device::multiprocessor_count());
+    pass.record(stream());
+    synchronize();
+    const std::vector<float> found = logits_of(pass.logits());
+    std::size_t different = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      different += found[i] != expected[i] ? 1 : 0;
+    }
+    EXPECT_EQ(different, 0U) << "in a graph of " << graph;
+  }
+}
+
 TEST(DecodeModelTest, SaysWhatTheKernelsDoNotCover) {
   EXPECT_EQ(decode_unsupported(weights::flash_config()), "");
   EXPECT_EQ(decode_unsupported(weights::pro_config()), "");
