@@ -59,8 +59,8 @@ void score_sequence(model::Model& model,
                     const std::vector<int32_t>& ids,
                     const std::vector<int64_t>& steps,
                     const std::string& index,
-                    std::vector<Number> model::ForwardOutput::*logits,
-                    std::vector<Number> model::ForwardOutput::*mtp_logits,
+                    std::vector<Number> model::ForwardOutput::* logits,
+                    std::vector<Number> model::ForwardOutput::* mtp_logits,
                     weights::SafetensorsWriter& writer) {
   const bool with_mtp = model.forward_config().with_mtp;
   const auto vocab_size = static_cast<std::size_t>(model.config().vocab_size);
