@@ -37,6 +37,7 @@ rl::RlConfig merged_rl(const RlFlags& flags) {
 
 void run_rl_command(const RlFlags& flags) {
   const rl::RlConfig config = merged_rl(flags);
+  stop_asked();  // before there are threads, which inherit what is blocked
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   const auto begin = std::chrono::steady_clock::now();
   auto shown = begin;

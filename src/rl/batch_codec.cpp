@@ -11,7 +11,7 @@
 namespace baleen::rl {
 namespace {
 
-constexpr uint64_t kMagic = 0x314854424C524C42;  // "BLRLBTH1"
+constexpr uint64_t kMagic = 0x324854424C524C42;  // "BLRLBTH2"
 
 class ByteWriter {
  public:
@@ -130,16 +130,10 @@ void walk_counts(Counts& c, Visit&& visit) {
   visit(c.rounds);
   visit(c.first_samples);
   visit(c.first_reward);
-  visit(c.all_zero);
-  visit(c.all_one);
-  visit(c.all_other);
-  visit(c.dropped_aborted);
-  visit(c.dropped_failed);
-  visit(c.dropped_truncated);
+  visit(c.unfinished);
   visit(c.retries);
   visit(c.reward_errors);
   visit(c.reward_timeouts);
-  visit(c.pass_rates);
 }
 
 template <class Group, class Visit>
@@ -206,6 +200,11 @@ std::string encode_batch(const RolloutBatch& batch, const DataState& data) {
   writer.put(kMagic);
   writer.put(batch.rollout_id);
   walk_counts(batch.counts, [&](const auto& field) { writer.put(field); });
+  writer.put(static_cast<uint64_t>(batch.counts.filter.size()));
+  for (const auto& [name, value] : batch.counts.filter) {
+    writer.put(name);
+    writer.put(value);
+  }
   put_groups(writer, batch.groups);
   writer.put(data.next_group);
   put_groups(writer, data.unfinished);
@@ -222,6 +221,11 @@ DecodedBatch decode_batch(const std::string& bytes, const std::string& where) {
   DecodedBatch out;
   reader.get(out.batch.rollout_id);
   walk_counts(out.batch.counts, [&](auto& field) { reader.get(field); });
+  out.batch.counts.filter.resize(reader.count(1));
+  for (auto& [name, value] : out.batch.counts.filter) {
+    reader.get(name);
+    reader.get(value);
+  }
   get_groups(reader, out.batch.groups);
   reader.get(out.data.next_group);
   get_groups(reader, out.data.unfinished);

@@ -11,6 +11,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "policy/correction.h"
+#include "policy/reward_shaping.h"
+#include "policy/rollout_metrics.h"
 #include "train/packed_forward.h"
 #include "train/row_logprobs.h"
 
@@ -98,14 +100,6 @@ const float* host_values(const at::Tensor& tensor, at::Tensor& holder) {
   return holder.const_data_ptr<float>();
 }
 
-double masked_sum(std::span<const float> values, std::span<const uint8_t> mask) {
-  double sum = 0.0;
-  for (std::size_t t = 0; t < values.size(); ++t) {
-    sum += mask[t] != 0 ? static_cast<double>(values[t]) : 0.0;
-  }
-  return sum;
-}
-
 void append(policy::Metrics& to, const policy::Metrics& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
@@ -149,10 +143,11 @@ std::vector<PolicyUpdate::Row> PolicyUpdate::make_rows(const RolloutBatch& batch
       }
       row.reward = sample.reward;
       if (config_.overlong_buffer_len > 0) {
-        const auto buffer = static_cast<double>(config_.overlong_buffer_len);
-        const double over = static_cast<double>(sample.response_tokens()) -
-                            (static_cast<double>(config_.rollout_max_response_len) - buffer);
-        row.reward += std::min(-over / buffer * config_.overlong_penalty_factor, 0.0);
+        row.reward +=
+            policy::overlong_penalty(sample.response_tokens(),
+                                     {.max_response_len = config_.rollout_max_response_len,
+                                      .buffer = config_.overlong_buffer_len,
+                                      .factor = config_.overlong_penalty_factor});
       }
       for (std::vector<float>* values :
            {&row.current, &row.old, &row.reference, &row.entropy, &row.current_entropy}) {
@@ -227,7 +222,7 @@ policy::PolicyRow PolicyUpdate::policy_row(const Row& row) const {
   return out;
 }
 
-void PolicyUpdate::find_advantages(std::span<Row> rows, UpdateReport& report) const {
+void PolicyUpdate::find_advantages(std::span<Row> rows) const {
   std::vector<policy::AdvantageRow> inputs;
   for (const Row& row : rows) {
     policy::AdvantageRow& input = inputs.emplace_back();
@@ -242,24 +237,13 @@ void PolicyUpdate::find_advantages(std::span<Row> rows, UpdateReport& report) co
     }
   }
   std::vector<policy::TokenAdvantages> found = policy::compute_advantages(inputs, advantage_);
-  double advantages = 0.0;
-  double returns = 0.0;
-  double rewards = 0.0;
-  int64_t tokens = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i].advantages = std::move(found[i].advantages);
-    rewards += rows[i].reward;
-    for (std::size_t t = 0; t < rows[i].advantages.size(); ++t) {
-      rows[i].advantages[t] *= config_.advantage_scale;
-      advantages += rows[i].advantages[t];
-      returns += found[i].returns[t];
-      tokens += rows[i].mask[t] != 0 ? 1 : 0;
+    rows[i].returns = std::move(found[i].returns);
+    for (double& advantage : rows[i].advantages) {
+      advantage *= config_.advantage_scale;
     }
   }
-  const auto count = static_cast<double>(std::max<int64_t>(tokens, 1));
-  report.metrics.emplace_back("rollout/rewards", rewards / static_cast<double>(rows.size()));
-  report.metrics.emplace_back("rollout/advantages", advantages / count);
-  report.metrics.emplace_back("rollout/returns", returns / count);
 }
 
 void PolicyUpdate::correct_rows(std::span<Row> rows, UpdateReport& report) const {
@@ -415,7 +399,7 @@ UpdateReport PolicyUpdate::run(const RolloutBatch& batch, int64_t version) {
   }
   report.score_seconds = seconds_from(begin);
   UpdateReport sums;
-  find_advantages(rows, report);
+  find_advantages(rows);
   for (int64_t step_index = 0; step_index < steps; ++step_index) {
     step(std::span(rows).subspan(first_row(step_index),
                                  first_row(step_index + 1) - first_row(step_index)),
@@ -437,37 +421,45 @@ UpdateReport PolicyUpdate::run(const RolloutBatch& batch, int64_t version) {
 void PolicyUpdate::add_means(std::span<const Row> rows,
                              int64_t version,
                              UpdateReport& report) const {
-  double old_sum = 0.0;
-  double rollout_sum = 0.0;
-  double reference_sum = 0.0;
-  double entropy_sum = 0.0;
-  int64_t tokens = 0;
   std::vector<policy::DriftRow> drift;
+  std::vector<policy::RolloutFacts> facts;
   for (const Row& row : rows) {
-    old_sum += masked_sum(row.old, row.mask);
-    rollout_sum += masked_sum(row.sample->logprobs, row.mask);
-    reference_sum += masked_sum(row.reference, row.mask);
-    entropy_sum += masked_sum(row.entropy, row.mask);
-    tokens += policy::trained_tokens(row.mask);
+    const RolloutSample& sample = *row.sample;
     policy::DriftRow& measured = drift.emplace_back();
-    measured.sample = row.sample->index;
-    measured.prompt_tokens = row.sample->prompt_tokens;
+    measured.sample = sample.index;
+    measured.prompt_tokens = sample.prompt_tokens;
     measured.mask = row.mask;
     measured.train = policy::Numbers(row.old);
-    measured.rollout = policy::Numbers(row.sample->logprobs);
-    measured.fresh = !row.sample->mixed_versions() && row.sample->oldest_version() == version;
+    measured.rollout = policy::Numbers(sample.logprobs);
+    measured.fresh = !sample.mixed_versions() && sample.oldest_version() == version;
+    policy::RolloutFacts& fact = facts.emplace_back();
+    fact.sample = sample.index;
+    fact.reward = row.reward;
+    fact.prompt_tokens = sample.prompt_tokens;
+    fact.end = sample.status == SampleStatus::kTruncated ? policy::SampleEnd::kTruncated
+                                                         : policy::SampleEnd::kCompleted;
+    fact.mask = row.mask;
+    fact.tokens = std::span(sample.ids).subspan(static_cast<std::size_t>(sample.prompt_tokens));
+    fact.logprobs = policy::Numbers(row.old);
+    fact.rollout_logprobs = policy::Numbers(sample.logprobs);
+    if (reference_) {
+      fact.ref_logprobs = policy::Numbers(row.reference);
+    }
+    fact.advantages = policy::Numbers(row.advantages);
+    fact.returns = policy::Numbers(row.returns);
+    fact.entropy = policy::Numbers(row.entropy);
+    fact.oldest_version = sample.oldest_version();
+    fact.newest_version = sample.newest_version();
   }
-  const auto count = static_cast<double>(std::max<int64_t>(tokens, 1));
-  report.entropy = entropy_sum / count;
-  report.metrics.emplace_back("rollout/log_probs", old_sum / count);
-  report.metrics.emplace_back("rollout/rollout_log_probs", rollout_sum / count);
-  if (reference_) {
-    report.metrics.emplace_back("rollout/ref_log_probs", reference_sum / count);
-  }
-  report.metrics.emplace_back("rollout/entropy", report.entropy);
+  append(report.metrics, policy::rollout_metrics(facts));
   report.drift =
       policy::measure_drift(drift, {.index_topk = trainer_.masters().config().index_topk});
   append(report.metrics, report.drift.metrics());
+  for (const auto& [name, value] : report.metrics) {
+    if (name == "rollout/entropy") {
+      report.entropy = value;
+    }
+  }
 }
 
 }  // namespace baleen::rl

@@ -54,6 +54,7 @@ class PolicyUpdate {
     std::vector<float> entropy;  // at the weights of the rollout
     std::vector<float> current_entropy;
     std::vector<double> advantages;
+    std::vector<double> returns;
     std::vector<double> weights;
     std::vector<uint8_t> keep;
     bool scored = false;  // old and entropy are known
@@ -65,7 +66,7 @@ class PolicyUpdate {
   /// reference, by those.
   void score(std::span<Row*> rows, const model::ModelParameters* reference);
   std::vector<std::vector<train::Sample>> cut(std::vector<train::Sample> samples) const;
-  void find_advantages(std::span<Row> rows, UpdateReport& report) const;
+  void find_advantages(std::span<Row> rows) const;
   void step(std::span<Row> rows, UpdateReport& report, int64_t index);
   static void take_values(const train::PackedBatch& batch,
                           const train::RowLogprobs& values,

@@ -1,10 +1,12 @@
 #include "rl/rl_config.h"
 
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "policy/batch_arithmetic.h"
 #include "train/nano_tasks.h"
 #include "train/option_list.h"
 
@@ -195,43 +197,25 @@ void settle(RlConfig& c) {
   if (c.rollout_seed < 0) {
     c.rollout_seed = c.seed;
   }
-  if (c.over_sampling_batch_size == 0) {
-    c.over_sampling_batch_size = c.rollout_batch_size;
-  }
   if (!c.rm_command.empty()) {
     c.rm_type = "external";
   } else if (!c.rm_url.empty()) {
     c.rm_type = "remote_rm";
   }
-  const int64_t answers = c.rollout_batch_size * c.n_samples_per_prompt;
-  if (c.global_batch_size == 0 && c.num_steps_per_rollout == 0) {
-    c.num_steps_per_rollout = 1;
-  }
-  if (c.global_batch_size == 0) {
-    if (c.num_steps_per_rollout < 1 || answers % c.num_steps_per_rollout != 0) {
-      reject_option("num_steps_per_rollout",
-                    fmt::format("{} prompts x {} answers = {} cannot be cut into {} equal steps",
-                                c.rollout_batch_size,
-                                c.n_samples_per_prompt,
-                                answers,
-                                c.num_steps_per_rollout));
-    }
-    c.global_batch_size = answers / c.num_steps_per_rollout;
-  } else if (c.num_steps_per_rollout == 0 && c.global_batch_size > 0 &&
-             answers % c.global_batch_size == 0) {
-    c.num_steps_per_rollout = answers / c.global_batch_size;
-  }
-  if (c.global_batch_size * c.num_steps_per_rollout != answers) {
-    reject_option(
-        "global_batch_size",
-        fmt::format("rollout_batch_size {} x n_samples_per_prompt {} = {}, but global_batch_size "
-                    "{} x num_steps_per_rollout {} = {}; leave one of the four out",
-                    c.rollout_batch_size,
-                    c.n_samples_per_prompt,
-                    answers,
-                    c.global_batch_size,
-                    c.num_steps_per_rollout,
-                    c.global_batch_size * c.num_steps_per_rollout));
+  const auto given = [](int64_t value) { return value == 0 ? std::nullopt : std::optional(value); };
+  const policy::BatchSizes sizes =
+      policy::solve_batch({.rollout_batch_size = given(c.rollout_batch_size),
+                           .n_samples_per_prompt = given(c.n_samples_per_prompt),
+                           .global_batch_size = given(c.global_batch_size),
+                           .num_steps_per_rollout = given(c.num_steps_per_rollout)},
+                          /*data_parallel=*/1,
+                          /*dynamic_batch=*/false);
+  c.rollout_batch_size = sizes.prompts;
+  c.n_samples_per_prompt = sizes.samples_per_prompt;
+  c.global_batch_size = sizes.samples_per_step;
+  c.num_steps_per_rollout = sizes.steps_per_rollout;
+  if (c.over_sampling_batch_size == 0) {
+    c.over_sampling_batch_size = c.rollout_batch_size;
   }
 }
 

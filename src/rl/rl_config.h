@@ -163,14 +163,12 @@ void for_each_option(Config& c, Visit&& visit) {
   visit("sft_lr", c.sft_lr, "learning rate of the supervised steps");
   visit("sft_warmup_steps", c.sft_warmup_steps, "linear warm-up of that rate, steps");
   visit("num_rollout", c.num_rollout, "rollouts of the whole run");
-  visit("rollout_batch_size", c.rollout_batch_size, "prompts per rollout");
+  visit("rollout_batch_size",
+        c.rollout_batch_size,
+        "prompts per rollout; of these four numbers one may be 0 and follows from the others");
   visit("n_samples_per_prompt", c.n_samples_per_prompt, "answers per prompt");
-  visit("global_batch_size",
-        c.global_batch_size,
-        "answers per optimizer step; 0: from the other three");
-  visit("num_steps_per_rollout",
-        c.num_steps_per_rollout,
-        "optimizer steps per rollout; 0: from the other three, or 1");
+  visit("global_batch_size", c.global_batch_size, "answers per optimizer step");
+  visit("num_steps_per_rollout", c.num_steps_per_rollout, "optimizer steps per rollout");
   visit("micro_batch_tokens", c.micro_batch_tokens, "tokens per forward; 0: all of a step");
   visit("rollout_temperature", c.rollout_temperature, "of the draws");
   visit("rollout_top_p", c.rollout_top_p, "1: no filter, as the losses need it");

@@ -44,7 +44,7 @@ TEST(RlConfigTest, TheFourBatchNumbersGiveOneAnother) {
               HasSubstr("rollout_batch_size 32 x n_samples_per_prompt 8 = 256, but "
                         "global_batch_size 64 x num_steps_per_rollout 2 = 128"));
   EXPECT_THAT(refusal([](RlConfig& c) { c.num_steps_per_rollout = 3; }),
-              HasSubstr("32 prompts x 8 answers = 256 cannot be cut into 3 equal steps"));
+              HasSubstr("global_batch_size cannot be 256 / 3"));
   EXPECT_THAT(refusal([](RlConfig& c) { c.num_steps_per_rollout = 64; }),
               HasSubstr("4 answers per step would cut a group of 8 in two"));
 }

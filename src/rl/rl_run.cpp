@@ -11,7 +11,8 @@
 
 #include "base/error.h"
 #include "base/metrics.h"
-#include "rl/alarms.h"
+#include "policy/alarms.h"
+#include "policy/tensorboard_file.h"
 #include "rl/evaluation.h"
 #include "rl/nano_tokenizer.h"
 #include "rl/policy_update.h"
@@ -38,6 +39,11 @@ constexpr int32_t kQueuedAnswers = 1 << 20;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// Since 1970, for event files.
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 model::ModelParameters shown(const model::ModelParameters& leaves) {
@@ -116,6 +122,7 @@ class RlRun {
     weights::write_text_file(out_ / "rl.json", effective_config());
     train::MetricsFile metrics(out_ / "metrics.jsonl", rollout_, "rollout/raw_reward");
     train::MetricsFile evals(out_ / "eval.jsonl", rollout_ + 1, "eval/" + config_.task);
+    policy::TensorboardFile events_file(out_ / "tensorboard", rollout_);
     for (const train::MetricsFile::Point& point : metrics.kept()) {
       curve_.push_back({point.step, point.value});
     }
@@ -127,7 +134,7 @@ class RlRun {
     }
     bool saved = rollout_ > 0;
     while (rollout_ < config_.num_rollout && !summary_.stopped) {
-      one_rollout(metrics, evals);
+      one_rollout(metrics, evals, events_file);
       saved = rollout_ % config_.save_interval == 0;
       if (saved) {
         save();
@@ -193,7 +200,9 @@ class RlRun {
     return batch;
   }
 
-  void one_rollout(train::MetricsFile& metrics, train::MetricsFile& evals) {
+  void one_rollout(train::MetricsFile& metrics,
+                   train::MetricsFile& evals,
+                   policy::TensorboardFile& events_file) {
     const Clock::time_point begin = Clock::now();
     RolloutSeconds seconds;
     const RolloutBatch batch = next_batch();
@@ -209,11 +218,7 @@ class RlRun {
     train::Metrics line =
         rollout_metrics(config_, batch, manager_->timings(), report, rollout_ + 1, seconds);
     show(batch, report, seconds);
-    for (const std::string& warning : alarms_.look(line)) {
-      if (events_.say) {
-        events_.say(fmt::format("warning: rollout {}: {}", rollout_, warning));
-      }
-    }
+    raise_alarms(batch, report, line);
     curve_.push_back({rollout_, batch.counts.first_reward});
     ++rollout_;
     const bool last = rollout_ == config_.num_rollout;
@@ -221,7 +226,31 @@ class RlRun {
       const train::Metrics eval = write_evaluation(evals, last);
       line.insert(line.end(), eval.begin(), eval.end());
     }
+    events_file.write(rollout_ - 1, wall_seconds(), line);
     metrics.write(line);
+  }
+
+  void raise_alarms(const RolloutBatch& batch,
+                    const UpdateReport& report,
+                    const policy::Metrics& line) {
+    policy::StepHealth health;
+    health.step = rollout_;
+    health.kept_groups = static_cast<int64_t>(batch.groups.size());
+    health.attempted_groups = batch.counts.groups_judged;
+    if (report.steps > 0) {
+      health.mean_old_logprob = policy::metric(line, "rollout/log_probs");
+      health.mean_rollout_logprob = policy::metric(line, "rollout/rollout_log_probs");
+      health.drift_mean_abs = report.drift.all.mean_abs;
+      health.entropy = report.entropy;
+      health.mean_response_len = policy::metric(line, "rollout/response_len/mean");
+      health.truncated_ratio = policy::metric(line, "rollout/truncated_ratio");
+      health.grad_norm = report.gradient_norm;
+    }
+    for (const policy::Alarm& alarm : alarms_.observe(health)) {
+      if (events_.say) {
+        events_.say(fmt::format("warning: rollout {}: {}", rollout_, alarm.message));
+      }
+    }
   }
 
   /// Equal bits are promised; a single one that differs is a fault of the program.
@@ -239,25 +268,28 @@ class RlRun {
   /// Of the present weights, whose version is the number of rollouts that were trained.
   train::Metrics write_evaluation(train::MetricsFile& evals, bool sampled) {
     const EvaluationReport report = evaluate(config_, *manager_, *source_, sampled);
-    (rollout_ == 0 ? summary_.greedy_start : summary_.greedy_end) = report.greedy;
+    const double greedy = mean_score(report.greedy);
+    (rollout_ == 0 ? summary_.greedy_start : summary_.greedy_end) = greedy;
     const train::Metrics values = evaluation_metrics(config_.task, report);
     train::Metrics line = {{"train/step", static_cast<double>(rollout_)}};
     line.insert(line.end(), values.begin(), values.end());
     evals.write(line);
     if (events_.say) {
-      events_.say(fmt::format("eval v{} | greedy {:.3f} +- {:.3f}{}",
-                              rollout_,
-                              report.greedy,
-                              report.greedy_error,
-                              sampled ? fmt::format(" | pass@1 {:.3f}", report.sampled) : ""));
+      events_.say(
+          fmt::format("eval v{} | greedy {:.3f}{}",
+                      rollout_,
+                      greedy,
+                      sampled ? fmt::format(" | pass@1 {:.3f}", mean_score(report.sampled)) : ""));
     }
     summary_.solved.clear();
     summary_.failed.clear();
-    for (const RolloutGroup& group : report.groups) {
-      const bool right = group.samples.front().filter_reward() >= 1.0;
+    for (std::size_t i = 0; i < report.greedy.size(); ++i) {
+      const bool right = report.greedy[i].filter_reward() >= 1.0;
       std::vector<RolloutGroup>& list = right ? summary_.solved : summary_.failed;
       if (list.size() < (right ? 3U : 1U)) {
-        list.push_back(group);
+        RolloutGroup& example = list.emplace_back();
+        example.prompt = report.prompts[i];
+        example.samples = {report.greedy[i]};
       }
     }
     return values;
@@ -310,7 +342,7 @@ class RlRun {
   std::vector<std::unique_ptr<engine::Engine>> engines_;  // over the trainer's tensors
   std::unique_ptr<RolloutManager> manager_;
   DataState data_;
-  Alarms alarms_;
+  policy::Alarms alarms_{policy::AlarmConfig{}};
   int64_t rollout_ = 0;  // the next one; also the version of the weights
   std::vector<train::PlotPoint> curve_;
   RlSummary summary_;

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "policy/advantages.h"
 
 namespace baleen::rl {
 namespace {
@@ -15,7 +14,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPatience{20};  // between looks at engine and judge
 constexpr int64_t kSharedPrompt = 128;  // tokens from which on a prompt can be found in the cache
-constexpr double kLeastDeviation = 1e-8;
 
 }  // namespace
 
@@ -37,6 +35,7 @@ RolloutBatch RolloutManager::generate(int64_t rollout_id, int64_t version, Token
   version_ = version;
   log_ = log;
   timings_ = {};
+  filter_counts_ = {};
   last_progress_ = begin;
   RolloutBatch batch;
   batch.rollout_id = rollout_id;
@@ -57,6 +56,7 @@ RolloutBatch RolloutManager::generate(int64_t rollout_id, int64_t version, Token
     }
   }
   stop_pending(batch);
+  batch.counts.filter = filter_counts_.metrics();
   if (kept() < wanted && config_.on_exhausted == "fail") {
     fail_exhausted(batch);
   }
@@ -303,43 +303,31 @@ void RolloutManager::judge_ready(RolloutBatch& batch) {
   }
 }
 
-/// The rule of nonzero_std looks at correctness, not at a shaped reward, which always has spread.
-bool RolloutManager::passes(const Open& open, RolloutCounts& counts) const {
+/// Filters look at correctness, not at a shaped reward, which always has spread.
+bool RolloutManager::passes(const Open& open, RolloutCounts& counts) {
   ++counts.groups_judged;
+  const bool failed = open.failed || open.reward_failed;
+  std::vector<policy::FilterSample> group;
   for (const RolloutSample& sample : open.group.samples) {
     counts.retries += sample.retries;
     counts.reward_errors += sample.reward_fault == RewardFault::kError ? 1 : 0;
     counts.reward_timeouts += sample.reward_fault == RewardFault::kTimeout ? 1 : 0;
-  }
-  if (open.failed || open.reward_failed) {
-    ++counts.dropped_failed;
-    return false;
-  }
-  std::vector<double> rewards;
-  double sum = 0.0;
-  bool all_truncated = true;
-  for (const RolloutSample& sample : open.group.samples) {
-    rewards.push_back(sample.filter_reward());
-    sum += sample.filter_reward();
-    all_truncated = all_truncated && sample.status == SampleStatus::kTruncated;
-    if (open.group.round == 0) {
+    group.push_back({.value = sample.filter_reward(),
+                     .end = failed ? policy::SampleEnd::kFailed
+                            : sample.status == SampleStatus::kTruncated
+                                ? policy::SampleEnd::kTruncated
+                                : policy::SampleEnd::kCompleted});
+    if (open.group.round == 0 && !failed) {
       counts.first_reward += sample.reward;
       ++counts.first_samples;
     }
   }
-  counts.pass_rates.push_back(sum / static_cast<double>(rewards.size()));
-  const policy::GroupStatistics statistics = policy::group_statistics(rewards, 1);
-  const bool equal = !(statistics.deviation > kLeastDeviation);
-  if (equal) {
-    (rewards.front() == 0.0   ? counts.all_zero
-     : rewards.front() == 1.0 ? counts.all_one
-                              : counts.all_other) += 1;
-  }
-  if (config_.drop_all_truncated && all_truncated) {
-    ++counts.dropped_truncated;
-    return false;
-  }
-  return config_.filter != "nonzero_std" || !equal;
+  const std::string reason =
+      policy::drop_reason(group,
+                          {.nonzero_std = config_.filter == "nonzero_std",
+                           .drop_all_truncated = config_.drop_all_truncated});
+  filter_counts_.add(group, reason);
+  return reason.empty();
 }
 
 void RolloutManager::forget(const Open& open) {
@@ -365,7 +353,7 @@ void RolloutManager::stop_pending(RolloutBatch& batch) {
   double dropped_tokens = 0.0;
   int64_t dropped_samples = 0;
   for (const OpenPtr& open : open_) {
-    ++batch.counts.dropped_aborted;
+    ++batch.counts.unfinished;
     forget(*open);
     for (RolloutSample& sample : open->group.samples) {
       dropped_tokens += static_cast<double>(sample.response_tokens());
@@ -392,19 +380,12 @@ void RolloutManager::stop_pending(RolloutBatch& batch) {
 }
 
 void RolloutManager::fail_exhausted(const RolloutBatch& batch) const {
-  const RolloutCounts& counts = batch.counts;
-  throw Error(fmt::format(
-      "rollout {}: {} of {} prompts passed the filter after {} rounds ({} prompts: {} with every "
-      "answer wrong, {} with every answer right, {} failed); set on_exhausted = shrink to train on "
-      "what there is, raise max_filter_rounds, or change how hard the prompts are",
-      batch.rollout_id,
-      batch.groups.size(),
-      config_.rollout_batch_size,
-      counts.rounds,
-      counts.groups_judged,
-      counts.all_zero,
-      counts.all_one,
-      counts.dropped_failed));
+  throw Error(
+      fmt::format("rollout {}: after {} rounds {}; or set on_exhausted = shrink to train on "
+                  "what there is, or raise max_filter_rounds",
+                  batch.rollout_id,
+                  batch.counts.rounds,
+                  filter_counts_.summary(config_.rollout_batch_size)));
 }
 
 }  // namespace baleen::rl

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "policy/reward_shaping.h"
 #include "rl/answer_judge.h"
 #include "rl/prompt_source.h"
 #include "rl/rl_config.h"
@@ -98,7 +99,7 @@ class RolloutManager {
   void take_verdict(const Verdict& verdict);
   void wait_for_something();
   void judge_ready(RolloutBatch& batch);
-  bool passes(const Open& open, RolloutCounts& counts) const;
+  bool passes(const Open& open, RolloutCounts& counts);
   void forget(const Open& open);
   void stop_pending(RolloutBatch& batch);
   [[noreturn]] void fail_exhausted(const RolloutBatch& batch) const;
@@ -117,6 +118,7 @@ class RolloutManager {
   RolloutTimings timings_;
 
   // Of the rollout under way.
+  policy::FilterCounts filter_counts_;
   int64_t rollout_id_ = 0;
   int64_t version_ = 0;
   TokenLog* log_ = nullptr;

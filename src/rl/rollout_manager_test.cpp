@@ -144,8 +144,9 @@ TEST_F(ManagerTest, KeepsTheFirstSubmittedGroupsWithSpread) {
   EXPECT_EQ(batch.counts.rounds, 2);
   EXPECT_EQ(batch.counts.groups_judged, 6);
   EXPECT_EQ(batch.counts.groups_submitted, 8);
-  EXPECT_EQ(batch.counts.all_zero, 1);
-  EXPECT_EQ(batch.counts.all_one, 1);
+  EXPECT_EQ(policy::metric(batch.counts.filter, "rollout/zero_std/count_0"), 1.0);
+  EXPECT_EQ(policy::metric(batch.counts.filter, "rollout/zero_std/count_1"), 1.0);
+  EXPECT_EQ(batch.counts.unfinished, 2);
   EXPECT_EQ(batch.counts.first_samples, 8);
   EXPECT_DOUBLE_EQ(batch.counts.first_reward, 4.0 / 8.0);
   EXPECT_EQ(manager_->data().next_group, 8);
@@ -169,9 +170,11 @@ TEST_F(ManagerTest, BoundedRoundsSayWhatWasMissing) {
     manager_->generate(0, 0, nullptr);
     FAIL() << "no group has spread";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(),
-                HasSubstr("0 of 4 prompts passed the filter after 3 rounds (12 prompts: 7 with "
-                          "every answer wrong, 5 with every answer right"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr(
+            "after 3 rounds kept 0 of 4 groups needed from 12 attempted; all samples wrong in "
+            "7, right in 5"));
   }
 }
 
@@ -214,7 +217,7 @@ TEST_F(ManagerTest, AnswersThatFailForGoodDropTheirGroup) {
       [](const Prompt&, const RolloutSample&) { return score(1.0); });
   const RolloutBatch batch = manager_->generate(0, 0, nullptr);
   EXPECT_THAT(numbers(batch.groups), ElementsAre(0, 1, 3, 4));
-  EXPECT_EQ(batch.counts.dropped_failed, 1);
+  EXPECT_EQ(policy::metric(batch.counts.filter, "rollout/dynamic_filter/drop_failed"), 1.0);
   EXPECT_EQ(batch.counts.retries, 4);  // both answers, each tried twice
 }
 
@@ -231,7 +234,7 @@ TEST_F(ManagerTest, FaultsOfTheVerifierFollowThePolicy) {
   const RolloutBatch dropped = manager_->generate(0, 0, nullptr);
   EXPECT_THAT(numbers(dropped.groups), ElementsAre(0, 2, 3, 4));
   EXPECT_EQ(dropped.counts.reward_timeouts, 1);
-  EXPECT_EQ(dropped.counts.dropped_failed, 1);
+  EXPECT_EQ(policy::metric(dropped.counts.filter, "rollout/dynamic_filter/drop_failed"), 1.0);
 
   config_.on_reward_error = "zero";
   serve([](int64_t) { return digits("1"); }, faulty);

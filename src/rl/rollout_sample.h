@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/choice_records.h"
+#include "policy/numbers.h"
 
 namespace baleen::rl {
 
@@ -62,6 +63,7 @@ struct RolloutSample {
   /// Appends a response token.
   void append(int32_t id, float logprob, int64_t version);
   int64_t oldest_version() const { return versions.empty() ? 0 : versions.front().version; }
+  int64_t newest_version() const { return versions.empty() ? 0 : versions.back().version; }
   bool mixed_versions() const { return versions.size() > 1; }
 };
 
@@ -72,23 +74,18 @@ struct RolloutGroup {
   std::vector<RolloutSample> samples;  // by index
 };
 
-/// Shares and counts of one rollout, all functions of the finished samples.
+/// Counts of one rollout, all functions of the finished samples.
 struct RolloutCounts {
   int64_t groups_submitted = 0;
   int64_t groups_judged = 0;
   int64_t rounds = 0;
   int64_t first_samples = 0;  // finished answers of the first round that were judged
   double first_reward = 0.0;  // their mean reward: the raw reward of the rollout
-  int64_t all_zero = 0;       // groups whose rewards are all equal, by value
-  int64_t all_one = 0;
-  int64_t all_other = 0;
-  int64_t dropped_aborted = 0;
-  int64_t dropped_failed = 0;
-  int64_t dropped_truncated = 0;
+  int64_t unfinished = 0;     // groups that were stopped because the batch was full
   int64_t retries = 0;
   int64_t reward_errors = 0;
   int64_t reward_timeouts = 0;
-  std::vector<double> pass_rates;  // of the judged groups, in order of judgement
+  policy::Metrics filter;  // what policy::FilterCounts says of the judged groups
 };
 
 struct RolloutBatch {

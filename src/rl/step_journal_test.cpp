@@ -45,7 +45,7 @@ RolloutBatch a_batch() {
   batch.groups = {a_group(3), a_group(5)};
   batch.counts.groups_judged = 9;
   batch.counts.first_reward = 0.5;
-  batch.counts.pass_rates = {0.0, 0.5, 1.0};
+  batch.counts.filter = {{"passrate/0", 0.5}, {"passrate/1", 0.25}};
   return batch;
 }
 
