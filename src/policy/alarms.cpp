@@ -46,11 +46,6 @@ double median(std::vector<double> values) {
 
 std::vector<Alarm> Alarms::observe(const StepHealth& health) {
   std::vector<Alarm> alarms;
-  if (first_) {
-    first_step(health, alarms);
-    first_ = false;
-  }
-  against_past(health, alarms);
   if (health.attempted_groups > 0 &&
       static_cast<double>(health.kept_groups) <
           kFewGroups * static_cast<double>(health.attempted_groups)) {
@@ -67,6 +62,12 @@ std::vector<Alarm> Alarms::observe(const StepHealth& health) {
                                   *health.truncated_ratio,
                                   look_at(health.truncated_samples))});
   }
+  if (first_ && (health.drift_mean_abs || health.mean_old_logprob || health.mean_abs_ref_old ||
+                 health.entropy)) {
+    first_step(health, alarms);
+    first_ = false;
+  }
+  against_past(health, alarms);
   gradient(health, alarms);
   past_.push_back({health.drift_mean_abs, health.mean_response_len, health.entropy});
   if (past_.size() > kPastSteps) {

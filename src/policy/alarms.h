@@ -3,6 +3,7 @@
 // call per optimizer rollout.
 //
 //   Alarms alarms({.strict = true});
+//   health.drift_samples = drift.worst_samples;
 //   for (const Alarm& alarm : alarms.observe(health)) { log, or stop where alarm.stop }
 
 #include <cstdint>

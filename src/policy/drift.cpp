@@ -17,6 +17,7 @@ namespace {
 
 constexpr double kClampedK3 = 10.0;
 constexpr int64_t kEntropyBins = 10;
+constexpr size_t kWorstSamples = 8;
 
 struct MeasuredToken {
   double delta = 0.0;
@@ -191,6 +192,7 @@ class DriftGatherer {
       seq_abs += std::abs(sum);
       seq_abs_per_token += std::abs(sum) / static_cast<double>(count);
       sample_mean_abs += sum_abs / static_cast<double>(count);
+      by_size.emplace_back(-sum_abs / static_cast<double>(count), row.sample);
     }
     has_entropy = has_entropy && !row.entropy.empty();
   }
@@ -206,6 +208,7 @@ class DriftGatherer {
   double seq_abs = 0.0;
   double seq_abs_per_token = 0.0;
   double sample_mean_abs = 0.0;
+  std::vector<std::pair<double, int64_t>> by_size;  // rows, the largest drift first once sorted
   bool has_entropy = true;
 };
 
@@ -248,6 +251,12 @@ DriftReport measure_drift(std::span<const DriftRow> rows, const DriftConfig& con
   report.seq_abs_mean = gathered.seq_abs / gathered.rows;
   report.seq_abs_mean_per_token = gathered.seq_abs_per_token / gathered.rows;
   report.sample_mean_abs = gathered.sample_mean_abs / gathered.rows;
+  std::sort(gathered.by_size.begin(), gathered.by_size.end());
+  for (const auto& [size, sample] : gathered.by_size) {
+    if (size < 0.0 && report.worst_samples.size() < kWorstSamples) {
+      report.worst_samples.push_back(sample);
+    }
+  }
   report.prob_pearson = correlation(gathered.train_probs, gathered.rollout_probs);
   report.train_rollout_kl = gathered.clamped_k3 / static_cast<double>(gathered.tokens.size());
   report.by_position = position_buckets(gathered.tokens, config);

@@ -69,7 +69,10 @@ struct DriftReport {
   double decode_vs_prefill = 0.0;  // mean abs(l_pre - l_roll)
   double prefill_vs_train = 0.0;   // mean abs(l_train - l_pre)
 
-  /// All of the above as drift/*, and train/train_rollout_logprob_abs_diff, train/train_rollout_kl.
+  std::vector<int64_t> worst_samples;  // at most 8 with drift, by the row's mean abs(Delta)
+
+  /// All of the numbers as drift/*, and train/train_rollout_logprob_abs_diff,
+  /// train/train_rollout_kl.
   Metrics metrics() const;
 };
 

@@ -59,6 +59,7 @@ TEST(DriftTest, MeansOverTokensAndOverSamplesDiffer) {
   EXPECT_EQ(report.all.mean_abs, 0.25);
   EXPECT_EQ(report.sample_mean_abs, 0.5);
   EXPECT_EQ(report.rows, 2);
+  EXPECT_EQ(report.worst_samples, std::vector<int64_t>{2});  // the other has no drift
 }
 
 TEST(DriftTest, EqualBitsAreExactlyZero) {

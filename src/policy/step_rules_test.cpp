@@ -217,9 +217,11 @@ TEST(AlarmTest, TheFirstStepComparesLogprobs) {
   EXPECT_THAT(names(alarms), ElementsAre("logprob_gap", "drift"));
   EXPECT_TRUE(alarms[0].stop);
   EXPECT_THAT(alarms[0].message, HasSubstr("17, 4"));
+  // A step in which nothing was trained is not the first one.
   Alarms later({});
   later.observe({});
-  EXPECT_THAT(later.observe(health), IsEmpty());  // the first step's bounds only
+  EXPECT_THAT(names(later.observe(health)), ElementsAre("logprob_gap", "drift"));
+  EXPECT_THAT(later.observe(health), IsEmpty());
 }
 
 TEST(AlarmTest, TheReferenceMustBeTheActorAtFirst) {
