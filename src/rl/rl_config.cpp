@@ -293,6 +293,7 @@ train::RunSettings rl_settings(const RlConfig& config) {
                                  "skip_eval_before_train",
                                  "prompt_data",
                                  "rollout_wal",
+                                 "save_debug_rollout_data",
                                  "max_running",
                                  "rollout_progress_timeout_s",
                                  "reward_workers",

@@ -68,6 +68,7 @@ struct RlConfig {
   int64_t max_running = 256;
   int64_t rollout_cache_mb = 0;
   bool rollout_wal = true;
+  std::string save_debug_rollout_data;
 
   // Rewards
   std::string rm_type = "exact";
@@ -203,6 +204,9 @@ void for_each_option(Config& c, Visit&& visit) {
         "MiB of shared prefix cache; 0: none, answers keep their own state");
   visit(
       "rollout_wal", c.rollout_wal, "log every token, so that an ended run does not draw it again");
+  visit("save_debug_rollout_data",
+        c.save_debug_rollout_data,
+        "folder for one column file per rollout; empty: none");
   visit("rm_type",
         c.rm_type,
         "verifier: exact, math, dapo, deepscaler, gpqa, f1, regex, json_schema, random, "

@@ -13,6 +13,7 @@
 #include "base/metrics.h"
 #include "policy/alarms.h"
 #include "policy/tensorboard_file.h"
+#include "rl/debug_rollout.h"
 #include "rl/evaluation.h"
 #include "rl/nano_tokenizer.h"
 #include "rl/policy_update.h"
@@ -197,6 +198,9 @@ class RlRun {
     RolloutBatch batch = manager_->generate(rollout_, rollout_, log ? &*log : nullptr);
     journal_.store(batch, manager_->data());
     journal_.drop_token_log(rollout_);
+    if (!config_.save_debug_rollout_data.empty()) {
+      save_debug_rollout(config_.save_debug_rollout_data, batch);
+    }
     return batch;
   }
 
@@ -237,6 +241,7 @@ class RlRun {
     health.step = rollout_;
     health.kept_groups = static_cast<int64_t>(batch.groups.size());
     health.attempted_groups = batch.counts.groups_judged;
+    health.drift_samples = report.drift.worst_samples;
     if (report.steps > 0) {
       health.mean_old_logprob = policy::metric(line, "rollout/log_probs");
       health.mean_rollout_logprob = policy::metric(line, "rollout/rollout_log_probs");
