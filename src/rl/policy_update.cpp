@@ -247,7 +247,7 @@ void PolicyUpdate::find_advantages(std::span<Row> rows) const {
 }
 
 void PolicyUpdate::correct_rows(std::span<Row> rows, UpdateReport& report) const {
-  if (!config_.use_tis) {
+  if (!compares_with_rollout(config_)) {
     return;
   }
   std::vector<policy::PolicyRow> inputs;
@@ -255,16 +255,13 @@ void PolicyUpdate::correct_rows(std::span<Row> rows, UpdateReport& report) const
     policy::PolicyRow& input = inputs.emplace_back(policy_row(row));
     input.old_logprobs = policy::Numbers(row.old);
   }
-  policy::CorrectionConfig config;
-  config.kind = policy::CorrectionKind::kTis;
-  config.tis_clip = config_.tis_clip;
-  config.tis_clip_low = config_.tis_clip_low;
-  policy::Corrections fix =
-      policy::correct(inputs, config, policy::step_totals(inputs), loss_.aggregation);
+  policy::Corrections fix = policy::correct(
+      inputs, correction_config(config_), policy::step_totals(inputs), loss_.aggregation);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i].weights = std::move(fix.rows[i].weights);
     rows[i].keep = std::move(fix.rows[i].keep);
   }
+  report.least_ess = std::min(report.least_ess, fix.ess_ratio);
   accumulate(report.metrics, fix.metrics);
 }
 
@@ -384,7 +381,7 @@ UpdateReport PolicyUpdate::run(const RolloutBatch& batch, int64_t version) {
     return static_cast<std::size_t>(groups * step / steps * per_group);
   };
   // The first step's forward gives its l_old, unless something wants it before.
-  const bool all_first = config_.use_tis || config_.kl_coef != 0.0;
+  const bool all_first = compares_with_rollout(config_) || config_.kl_coef != 0.0;
   std::vector<Row*> to_score;
   for (std::size_t i = all_first ? 0 : first_row(1); i < rows.size(); ++i) {
     to_score.push_back(&rows[i]);
@@ -413,6 +410,7 @@ UpdateReport PolicyUpdate::run(const RolloutBatch& batch, int64_t version) {
   report.steps = sums.steps;
   report.trained_tokens = sums.trained_tokens;
   report.gradient_norm = sums.gradient_norm / made;
+  report.least_ess = sums.least_ess;
   add_means(rows, version, report);
   report.train_seconds = seconds_from(begin);
   return report;

@@ -27,6 +27,7 @@ struct UpdateReport {
   int64_t trained_tokens = 0;
   double gradient_norm = 0.0;  // mean over the steps
   double entropy = 0.0;        // mean over the response tokens, nats
+  double least_ess = 1.0;      // of the steps: effective share of samples, where it was measured
   double score_seconds = 0.0;  // log-probabilities without gradient
   double train_seconds = 0.0;  // all of it
 };

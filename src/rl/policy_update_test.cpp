@@ -256,6 +256,41 @@ TEST(PolicyUpdateTest, EveryRecipeMakesAStepAndMaskedAnswersMakeNone) {
   EXPECT_EQ(PolicyUpdate(config, trainer).run(batch, 0).steps, 0);
 }
 
+TEST(PolicyUpdateTest, CorrectionsChangeNoBitWithoutDriftAndActWithIt) {
+  const auto masters_after = [](const char* correction, float shift, UpdateReport& report) {
+    RlConfig config = a_config("dapo");
+    config.correction = correction;
+    config.get_mismatch_metrics = true;
+    config.mis_mode = "mask";
+    config.use_rs = true;
+    config.rs_level = "geometric";
+    config.mis_batch_normalize = true;
+    train::Trainer trainer = a_trainer(config);
+    RolloutBatch batch = a_batch(config);
+    fill_logprobs(batch, trainer);
+    for (RolloutGroup& group : batch.groups) {
+      group.samples.front().logprobs.front() -= shift;
+    }
+    report = PolicyUpdate(config, trainer).run(batch, 0);
+    return trainer.masters().flat_values().clone();
+  };
+  UpdateReport plain;
+  const at::Tensor same = masters_after("none", 0.0F, plain);
+  EXPECT_EQ(plain.least_ess, 1.0);
+  for (const char* correction : {"tis", "icepop", "mis"}) {
+    UpdateReport report;
+    EXPECT_TRUE(same.equal(masters_after(correction, 0.0F, report))) << correction;
+    EXPECT_EQ(report.least_ess, 1.0) << correction;
+  }
+  const at::Tensor shifted = masters_after("none", 2.0F, plain);
+  EXPECT_LT(plain.least_ess, 1.0);
+  for (const char* correction : {"tis", "icepop", "mis"}) {
+    UpdateReport report;
+    EXPECT_FALSE(shifted.equal(masters_after(correction, 2.0F, report))) << correction;
+    EXPECT_EQ(report.least_ess, plain.least_ess) << correction;
+  }
+}
+
 TEST(PolicyUpdateTest, TheKlToTheStartPullsBack) {
   RlConfig config = a_config("grpo");
   config.kl_loss_coef = 10.0;

@@ -61,6 +61,9 @@ void check_counts(const RlConfig& c) {
       {"weight_decay", c.weight_decay},
       {"clip_grad", c.clip_grad},
       {"tis_clip_low", c.tis_clip_low},
+      {"mis_lower", c.mis_lower},
+      {"rs_lower", c.rs_lower},
+      {"min_ess", c.min_ess},
       {"eval_interval", static_cast<double>(c.eval_interval)}};
   for (const auto& [option, value] : not_negative) {
     check_at_least(option, value, 0.0);
@@ -131,6 +134,23 @@ void check_algorithm(const RlConfig& c) {
   if (!policy::parse_kl_type(c.kl_loss_type)) {
     reject_option("kl_loss_type", fmt::format("\"{}\" is unknown", c.kl_loss_type));
   }
+  if (!policy::parse_correction_kind(c.correction)) {
+    reject_option("correction", fmt::format("\"{}\" is unknown", c.correction));
+  }
+  if (c.use_tis && c.correction != "none" && c.correction != "tis") {
+    reject_option("correction",
+                  fmt::format("{} and use_tis exclude each other; turn use_tis off", c.correction));
+  }
+  for (const auto& [option, level] :
+       {std::pair<const char*, std::string>{"mis_level", c.mis_level}, {"rs_level", c.rs_level}}) {
+    if (!policy::parse_ratio_level(level)) {
+      reject_option(option, fmt::format("\"{}\" is unknown", level));
+    }
+  }
+  if (!policy::parse_weight_mode(c.mis_mode)) {
+    reject_option("mis_mode", fmt::format("\"{}\" is unknown", c.mis_mode));
+  }
+  correction_config(c).validate();
   if (c.advantage_estimator.starts_with("reinforce_plus_plus") && !c.normalize_advantages) {
     reject_option("normalize_advantages",
                   c.advantage_estimator + " needs whitened advantages; turn it on");
@@ -272,6 +292,30 @@ policy::PolicyLossConfig loss_config(const RlConfig& c) {
   out.use_opsm = c.use_opsm;
   out.opsm_delta = c.opsm_delta;
   return out;
+}
+
+policy::CorrectionConfig correction_config(const RlConfig& c) {
+  const auto bounds = [](double lower, double upper) {
+    return policy::RatioBounds{lower > 0.0 ? std::optional(lower) : std::nullopt, upper};
+  };
+  policy::CorrectionConfig out;
+  out.kind = c.use_tis ? policy::CorrectionKind::kTis
+                       : policy::parse_correction_kind(c.correction).value();
+  out.tis_clip = c.tis_clip;
+  out.tis_clip_low = c.tis_clip_low;
+  out.level = policy::parse_ratio_level(c.mis_level).value();
+  out.mode = policy::parse_weight_mode(c.mis_mode).value();
+  out.bounds = bounds(c.mis_lower, c.mis_upper);
+  out.use_rs = c.use_rs;
+  out.rs_level = policy::parse_ratio_level(c.rs_level).value();
+  out.rs_bounds = bounds(c.rs_lower, c.rs_upper);
+  out.rs_veto_threshold = c.rs_veto_threshold;
+  out.batch_normalize = c.mis_batch_normalize;
+  return out;
+}
+
+bool compares_with_rollout(const RlConfig& c) {
+  return c.get_mismatch_metrics || correction_config(c).kind != policy::CorrectionKind::kNone;
 }
 
 int64_t groups_per_step(const RlConfig& c) {

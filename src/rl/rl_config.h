@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "policy/advantages.h"
+#include "policy/correction.h"
 #include "policy/policy_loss.h"
 #include "train/run_settings.h"
 
@@ -111,6 +112,19 @@ struct RlConfig {
   bool use_tis = false;
   double tis_clip = 2.0;
   double tis_clip_low = 0.0;
+  std::string correction = "none";
+  std::string mis_level = "token";
+  std::string mis_mode = "truncate";
+  double mis_upper = 2.0;
+  double mis_lower = 0.0;
+  bool use_rs = false;
+  std::string rs_level = "token";
+  double rs_upper = 2.0;
+  double rs_lower = 0.0;
+  double rs_veto_threshold = 1e-4;
+  bool mis_batch_normalize = false;
+  bool get_mismatch_metrics = false;
+  double min_ess = 0.1;
 
   // Optimizer
   double lr = 3e-4;
@@ -262,6 +276,25 @@ void for_each_option(Config& c, Visit&& visit) {
   visit("use_tis", c.use_tis, "weigh tokens by trainer over rollout, truncated");
   visit("tis_clip", c.tis_clip, "upper bound of that weight");
   visit("tis_clip_low", c.tis_clip_low, "lower bound of that weight");
+  visit("correction",
+        c.correction,
+        "none, tis (the same as use_tis), icepop (0 outside tis_clip_low and tis_clip) or mis");
+  visit("mis_level", c.mis_level, "what mis weighs: token, sequence or geometric");
+  visit("mis_mode", c.mis_mode, "what its bounds do: truncate, clip or mask");
+  visit("mis_upper", c.mis_upper, "upper bound of the weight of mis");
+  visit("mis_lower", c.mis_lower, "its lower bound; 0: 1 / mis_upper");
+  visit("use_rs", c.use_rs, "mis: drop what leaves bounds of its own");
+  visit("rs_level", c.rs_level, "of what is dropped: token, sequence or geometric");
+  visit("rs_upper", c.rs_upper, "upper bound of what is kept");
+  visit("rs_lower", c.rs_lower, "its lower bound; 0: 1 / rs_upper");
+  visit("rs_veto_threshold",
+        c.rs_veto_threshold,
+        "mis: an answer with a token whose ratio is below is dropped; 0: none");
+  visit("mis_batch_normalize", c.mis_batch_normalize, "mis: divide weights by their mean");
+  visit("get_mismatch_metrics", c.get_mismatch_metrics, "measure train/mis_* without a correction");
+  visit("min_ess",
+        c.min_ess,
+        "end the run when the effective share of samples is below for three steps");
   visit("lr", c.lr, "peak learning rate");
   visit("lr_warmup_steps", c.lr_warmup_steps, "linear warm-up, optimizer steps");
   visit("adam_beta1", c.adam_beta1, "");
@@ -298,6 +331,9 @@ void validate(const RlConfig& config);
 
 policy::AdvantageConfig advantage_config(const RlConfig& config);
 policy::PolicyLossConfig loss_config(const RlConfig& config);
+policy::CorrectionConfig correction_config(const RlConfig& config);
+/// Whether rows are held against the rollout before a step: weighed, or measured.
+bool compares_with_rollout(const RlConfig& config);
 
 /// Prompts per optimizer step.
 int64_t groups_per_step(const RlConfig& config);

@@ -56,6 +56,14 @@ TEST(RlConfigTest, RefusalsNameTheOptionAndTheFix) {
   EXPECT_THAT(refusal([](RlConfig& c) { c.rollout_top_k = 5; }), HasSubstr("rollout_top_k: "));
   EXPECT_THAT(refusal([](RlConfig& c) { c.advantage_estimator = "reinforce_plus_plus"; }),
               HasSubstr("normalize_advantages: reinforce_plus_plus needs whitened advantages"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.correction = "miss"; }),
+              HasSubstr("correction: \"miss\" is unknown"));
+  EXPECT_THAT(refusal([](RlConfig& c) {
+                c.use_tis = true;
+                c.correction = "mis";
+              }),
+              HasSubstr("turn use_tis off"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.mis_lower = 3.0; }), HasSubstr("mis bounds"));
   EXPECT_THAT(refusal([](RlConfig& c) { c.advantage_estimator = "ppo"; }),
               HasSubstr("ppo needs a critic"));
   EXPECT_THAT(refusal([](RlConfig& c) { c.rollout_quant = "fp8"; }),

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/metrics.h"
 #include "policy/alarms.h"
+#include "policy/correction.h"
 #include "policy/tensorboard_file.h"
 #include "rl/debug_rollout.h"
 #include "rl/evaluation.h"
@@ -92,7 +93,8 @@ class RlRun {
         trainer_(policy_trainer(config)),
         settings_(rl_settings(config)),
         update_(config_, trainer_),
-        journal_(out_ / "wal") {
+        journal_(out_ / "wal"),
+        ess_guard_(config.min_ess) {
     settings_["prompts"] = source_->digest();
     if (config.kl_loss_coef != 0.0 || config.kl_coef != 0.0) {
       update_.set_reference(copy_of(trainer_.masters().values()));
@@ -213,6 +215,7 @@ class RlRun {
     seconds.generate = seconds_since(begin);
     const UpdateReport report = update_.run(batch, rollout_);
     check_drift(report);
+    check_effective_samples(report);
     const Clock::time_point publish_begin = Clock::now();
     for (const auto& engine : engines_) {
       publisher_.publish(*engine, rollout_ + 1);
@@ -255,6 +258,24 @@ class RlRun {
       if (events_.say) {
         events_.say(fmt::format("warning: rollout {}: {}", rollout_, alarm.message));
       }
+    }
+  }
+
+  /// Weights that rest on a few tokens announce a collapse.
+  void check_effective_samples(const UpdateReport& report) {
+    using Verdict = policy::EssGuard::Verdict;
+    const Verdict verdict = ess_guard_.observe(report.least_ess);
+    if (verdict == Verdict::kStop) {
+      throw Error(fmt::format(
+          "rollout {}: train/ess_ratio {:.3g} is below min_ess {} for the third time in a row: the "
+          "rollout's policy and the trainer's have come apart; run baleen rl parity, or lower lr",
+          rollout_,
+          report.least_ess,
+          config_.min_ess));
+    }
+    if (verdict == Verdict::kWarn && events_.say) {
+      events_.say(fmt::format(
+          "warning: rollout {}: train/ess_ratio {:.3g} is below 0.5", rollout_, report.least_ess));
     }
   }
 
@@ -342,6 +363,7 @@ class RlRun {
   train::RunSettings settings_;
   PolicyUpdate update_;
   StepJournal journal_;
+  policy::EssGuard ess_guard_;
   std::vector<std::unique_ptr<MetricRegistry>> registries_;  // one for each engine
   AliasPublisher publisher_;
   std::vector<std::unique_ptr<engine::Engine>> engines_;  // over the trainer's tensors
