@@ -74,6 +74,7 @@ class KernelEngine {
     executor_ = executor.get();
     engine::EngineConfig config;
     config.max_prefill_chunk = chunk;
+    config.adaptive_drafts = false;
     engine_ = std::make_unique<engine::Engine>(
         config,
         std::move(executor),
@@ -375,16 +376,18 @@ TEST_F(NarrowFlashGpu, DraftsAreMadeAndVerifiedByKernels) {
     prompts.push_back(some_ids(length, length));
     answers.push_back(engine.submit(prompts.back(), 140));
   }
-  int64_t accepted = 0;
+  int64_t drafted = 0;
   for (std::size_t i = 0; i < answers.size(); ++i) {
     answers[i]->wait();
     ASSERT_EQ(answers[i]->finish().reason, engine::FinishReason::kLength)
         << answers[i]->finish().error.message;
     ASSERT_NO_FATAL_FAILURE(measure(prompts[i], *answers[i], compared));
-    accepted += answers[i]->finish().drafts.accepted;
+    drafted += answers[i]->finish().drafts.drafted;
   }
   EXPECT_GT(engine.kernel_rows(), 200);
-  EXPECT_GT(accepted, 0);
+  // A model that learned nothing seldom guesses right; whether the guesses are the body's the check
+  // at start says.
+  EXPECT_GT(drafted, 1000);
   expect_close(compared);
 }
 

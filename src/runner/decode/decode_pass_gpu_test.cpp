@@ -8,6 +8,7 @@
 #include <numeric>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -206,6 +207,82 @@ TEST_F(DecodePassGpu, HowAPromptIsCutChangesNoBit) {
     BALEEN_CUDA_CHECK(
         cudaMemcpy(refused.data(), prompts.refused(), sizeof(uint32_t), cudaMemcpyDeviceToHost));
     EXPECT_EQ(refused[0], 0U);
+  }
+}
+
+/// What a pass of one layer leaves in its buffers, one stage after another.
+std::vector<std::pair<const char*, std::vector<uint8_t>>> stages_of(const DecodeBuffers& buffers,
+                                                                    int64_t tokens) {
+  std::vector<std::pair<const char*, std::vector<uint8_t>>> out;
+  const auto add = [&]<class T>(const char* name, const device::Buffer<T>& buffer) {
+    const auto bytes = buffer.bytes() / static_cast<std::size_t>(buffers.max_requests) *
+                       static_cast<std::size_t>(tokens);
+    std::vector<uint8_t>& copy = out.emplace_back(name, std::vector<uint8_t>(bytes)).second;
+    BALEEN_CUDA_CHECK(cudaMemcpy(copy.data(), buffer.data(), bytes, cudaMemcpyDeviceToHost));
+  };
+  add("window_rows", buffers.window_rows);
+  add("latent", buffers.latent);
+  add("kv", buffers.kv);
+  add("main_rows", buffers.main_rows);
+  add("index_rows", buffers.index_rows);
+  add("latent_codes", buffers.latent_codes);
+  add("query", buffers.query);
+  add("index_query", buffers.index_query);
+  add("index_codes", buffers.index_codes);
+  add("index_weights", buffers.index_weights);
+  add("picks", buffers.picks);
+  add("context", buffers.context);
+  add("output_codes", buffers.output_codes);
+  add("gate_logits", buffers.gate_logits);
+  add("routes", buffers.routes);
+  add("streams", buffers.streams);
+  return out;
+}
+
+TEST_F(DecodePassGpu, APassOfALayerLeavesTheSameBytesAgain) {
+  constexpr int32_t kTokens = 512;
+  DecodeSynth synth(
+      {.config = config(), .max_requests = 2, .max_context = kContext, .window_blocks = 5});
+  synth.set_state(2, 700);
+  const DecodeInputs state = synth.inputs();
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < kTokens; ++i) {
+    ids.push_back(static_cast<int32_t>((i * 7919LL + 11) % config().vocab_size));
+  }
+  for (std::size_t layer = 0; layer < 3; ++layer) {  // window, kC4, kC128
+    DecodeModel model = synth.model();
+    model.layers = {synth.model().layers[layer]};
+    PromptRunner prompts(model,
+                         {.full = state.slot_table,
+                          .window_pages = state.window_pages,
+                          .blocks = state.table_blocks,
+                          .slots = 2},
+                         kContext);
+    std::vector<std::pair<const char*, std::vector<uint8_t>>> expected;
+    for (int32_t repeat = 0; repeat < 20; ++repeat) {
+      const PromptPiece piece{.ids = ids, .slot = RequestSlot(0)};
+      const std::vector<int32_t> results = {kTokens - 1};
+      prompts.run({&piece, 1}, results, owned_stream());
+      synchronize();
+      const auto found = stages_of(prompts.buffers(), kTokens);
+      if (repeat == 0) {
+        expected = found;
+        continue;
+      }
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        std::size_t different = 0;
+        std::size_t first = 0;
+        for (std::size_t b = found[i].second.size(); b-- > 0;) {
+          if (found[i].second[b] != expected[i].second[b]) {
+            ++different;
+            first = b;
+          }
+        }
+        EXPECT_EQ(different, 0U) << layer_kind_name(model.layers[0].spec.kind) << " repeat "
+                                 << repeat << " " << found[i].first << " of "
+                                 << found[i].second.size() << " bytes, first at " << first;
+      }
+    }
   }
 }
 
