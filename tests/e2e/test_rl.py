@@ -171,3 +171,16 @@ def test_a_reward_program_that_dies_is_no_score(tmp_path):
               "--out", tmp_path / "run")
     assert done.returncode == 1
     assert "self-test" in done.stderr or "external" in done.stderr
+
+
+def test_a_shared_cache_gives_the_same_curve(unbroken, tmp_path):
+    """Nothing of older weights is found again, and no hit changes an answer."""
+    reference, _, _ = unbroken
+    done = rl(*SHORT_JOB, "--rollout-cache-mb", "128", "--max-running", "8", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    of_the_cache = ("rollout/prefix_cache_hit_rate", "rollout/avg_cached_tokens_per_sample")
+    with_cache, without = lines(tmp_path / "metrics.jsonl"), lines(reference / "metrics.jsonl")
+    for record in with_cache + without:
+        for name in of_the_cache:
+            record.pop(name)
+    assert with_cache == without
