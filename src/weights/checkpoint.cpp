@@ -1,7 +1,6 @@
 #include "weights/checkpoint.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,10 +8,9 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "numerics/bfloat16.h"
-#include "numerics/weight_format.h"
 #include "weights/config_json.h"
 #include "weights/parameter_binding.h"
+#include "weights/parameter_codec.h"
 
 namespace baleen::weights {
 namespace {
@@ -25,21 +23,6 @@ std::string some_names(const std::vector<std::string>& names) {
       "{}{}",
       fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
       names.size() > shown ? ", ..." : "");
-}
-
-/// Values of a plain type, one at a time because the map need not be aligned.
-template <class Stored, class T, class Decode>
-void convert(std::span<const std::byte> bytes, std::span<T> out, Decode&& decode) {
-  BALEEN_CHECK(bytes.size() == out.size() * sizeof(Stored), "{} {}", bytes.size(), out.size());
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    Stored value;
-    std::memcpy(&value, bytes.data() + i * sizeof(Stored), sizeof(Stored));
-    out[i] = static_cast<T>(decode(value));
-  }
-}
-
-std::span<const uint8_t> as_codes(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
 }
 
 /// Leaves the MTP blocks out of the configuration.
@@ -142,11 +125,7 @@ WeightFormat Checkpoint::expert_format() const {
 void Checkpoint::check_table(const Parameter& parameter) const {
   std::vector<int64_t> table(static_cast<std::size_t>(parameter.num_elements()));
   const StoredParameter& view = stored(parameter.name);
-  if (view.format == WeightFormat::kI64) {
-    convert<int64_t>(view.values, std::span<int64_t>(table), [](int64_t v) { return v; });
-  } else {
-    convert<int32_t>(view.values, std::span<int64_t>(table), [](int32_t v) { return v; });
-  }
+  decode_table(view.values, view.format, table);
   for (std::size_t i = 0; i < table.size(); ++i) {
     if (table[i] < 0 || table[i] >= config_.n_routed_experts) {
       const auto width = static_cast<std::size_t>(parameter.shape[1]);
@@ -162,38 +141,13 @@ void Checkpoint::check_table(const Parameter& parameter) const {
 template <class T>
 void Checkpoint::read(std::string_view name, std::span<T> values) const {
   const StoredParameter& view = stored(name);
-  switch (view.format) {
-    case WeightFormat::kBf16:
-      convert<uint16_t>(view.values, values, numerics::bf16_to_float);
-      break;
-    case WeightFormat::kF16:
-      convert<uint16_t>(view.values, values, numerics::half_to_float);
-      break;
-    case WeightFormat::kF32:
-      convert<float>(view.values, values, [](float v) { return v; });
-      break;
-    case WeightFormat::kF64:
-      convert<double>(view.values, values, [](double v) { return v; });
-      break;
-    case WeightFormat::kFp8:
-    case WeightFormat::kFp4: {
-      if (std::find(view.scales.begin(), view.scales.end(), uint8_t{255}) != view.scales.end()) {
-        throw CheckpointError(fmt::format("{}: a scale is NaN", view.source));
-      }
-      if (view.format == WeightFormat::kFp8) {
-        numerics::dequantize_tiles(as_codes(view.values),
-                                   view.scales,
-                                   numerics::TileShape{view.shape[0], view.shape[1]},
-                                   values);
-      } else {
-        numerics::dequantize_groups_fp4(
-            as_codes(view.values), view.scales, view.shape[0], view.shape[1], values);
-      }
-      break;
-    }
-    case WeightFormat::kI64:
-    case WeightFormat::kI32:
-      BALEEN_CHECK(false, "{} is a table, read it with read_int64", name);
+  BALEEN_CHECK(view.format != WeightFormat::kI64 && view.format != WeightFormat::kI32,
+               "{} is a table, read it with read_int64",
+               name);
+  try {
+    decode_parameter(view.values, view.scales, view.shape, view.format, values);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(fmt::format("{}: {}", view.source, error.what()));
   }
   report_read(name);
 }
@@ -208,12 +162,7 @@ void Checkpoint::read_double(std::string_view name, std::span<double> values) co
 
 void Checkpoint::read_int64(std::string_view name, std::span<int64_t> values) const {
   const StoredParameter& view = stored(name);
-  if (view.format == WeightFormat::kI64) {
-    convert<int64_t>(view.values, values, [](int64_t v) { return v; });
-  } else {
-    BALEEN_CHECK(view.format == WeightFormat::kI32, "{} holds no integers", name);
-    convert<int32_t>(view.values, values, [](int32_t v) { return v; });
-  }
+  decode_table(view.values, view.format, values);
   report_read(name);
 }
 

@@ -1,8 +1,10 @@
 #include "weights/parameter_codec.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "numerics/bfloat16.h"
 #include "numerics/weight_format.h"
 
@@ -59,6 +61,56 @@ EncodedParameter encode(std::span<const T> values,
   return out;
 }
 
+/// Values of a plain type, one at a time because the bytes need not be aligned.
+template <class Stored, class T, class Convert>
+void load_values(std::span<const std::byte> bytes, std::span<T> out, Convert&& convert) {
+  BALEEN_CHECK(bytes.size() == out.size() * sizeof(Stored), "{} {}", bytes.size(), out.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    Stored value;
+    std::memcpy(&value, bytes.data() + i * sizeof(Stored), sizeof(Stored));
+    out[i] = static_cast<T>(convert(value));
+  }
+}
+
+template <class T>
+void decode_values(std::span<const std::byte> stored,
+                   std::span<const uint8_t> scales,
+                   const std::vector<int64_t>& shape,
+                   WeightFormat format,
+                   std::span<T> values) {
+  const std::span<const uint8_t> codes(reinterpret_cast<const uint8_t*>(stored.data()),
+                                       stored.size());
+  switch (format) {
+    case WeightFormat::kBf16:
+      load_values<uint16_t>(stored, values, numerics::bf16_to_float);
+      return;
+    case WeightFormat::kF16:
+      load_values<uint16_t>(stored, values, numerics::half_to_float);
+      return;
+    case WeightFormat::kF32:
+      load_values<float>(stored, values, [](float value) { return value; });
+      return;
+    case WeightFormat::kF64:
+      load_values<double>(stored, values, [](double value) { return value; });
+      return;
+    case WeightFormat::kFp8:
+    case WeightFormat::kFp4:
+      if (std::find(scales.begin(), scales.end(), uint8_t{255}) != scales.end()) {
+        throw CheckpointError("a scale is NaN");
+      }
+      if (format == WeightFormat::kFp8) {
+        numerics::dequantize_tiles(codes, scales, numerics::TileShape{shape[0], shape[1]}, values);
+      } else {
+        numerics::dequantize_groups_fp4(codes, scales, shape[0], shape[1], values);
+      }
+      return;
+    case WeightFormat::kI64:
+    case WeightFormat::kI32:
+      break;
+  }
+  BALEEN_CHECK(false, "{} is a table", weight_format_name(format));
+}
+
 }  // namespace
 
 EncodedParameter encode_parameter(std::span<const float> values,
@@ -77,6 +129,33 @@ EncodedParameter encode_table(std::span<const int64_t> values) {
   EncodedParameter out;
   store<int64_t>(values, out, [](int64_t value) { return value; });
   return out;
+}
+
+void decode_parameter(std::span<const std::byte> stored,
+                      std::span<const uint8_t> scales,
+                      const std::vector<int64_t>& shape,
+                      WeightFormat format,
+                      std::span<float> values) {
+  decode_values(stored, scales, shape, format, values);
+}
+
+void decode_parameter(std::span<const std::byte> stored,
+                      std::span<const uint8_t> scales,
+                      const std::vector<int64_t>& shape,
+                      WeightFormat format,
+                      std::span<double> values) {
+  decode_values(stored, scales, shape, format, values);
+}
+
+void decode_table(std::span<const std::byte> stored,
+                  WeightFormat format,
+                  std::span<int64_t> values) {
+  if (format == WeightFormat::kI64) {
+    load_values<int64_t>(stored, values, [](int64_t value) { return value; });
+    return;
+  }
+  BALEEN_CHECK(format == WeightFormat::kI32, "{} holds no integers", weight_format_name(format));
+  load_values<int32_t>(stored, values, [](int32_t value) { return value; });
 }
 
 }  // namespace baleen::weights

@@ -1,8 +1,9 @@
 #pragma once
-// Values of one parameter to the bytes a checkpoint stores, in any weight format.
+// Values of one parameter to the bytes a checkpoint stores, in any weight format, and back.
 //
 //   EncodedParameter e = encode_parameter(std::span<const float>(values), shape,
 //   WeightFormat::kFp8);
+//   decode_parameter(e.values, e.scales, shape, WeightFormat::kFp8, std::span<float>(back));
 
 #include <cstddef>
 #include <cstdint>
@@ -28,5 +29,22 @@ EncodedParameter encode_parameter(std::span<const double> values,
                                   WeightFormat format);
 /// Routing tables.
 EncodedParameter encode_table(std::span<const int64_t> values);
+
+/// Exact for every format but f64 as float. Sizes must fit (checked). `stored` may be unaligned.
+/// Throws CheckpointError when a scale is NaN.
+void decode_parameter(std::span<const std::byte> stored,
+                      std::span<const uint8_t> scales,
+                      const std::vector<int64_t>& shape,
+                      WeightFormat format,
+                      std::span<float> values);
+void decode_parameter(std::span<const std::byte> stored,
+                      std::span<const uint8_t> scales,
+                      const std::vector<int64_t>& shape,
+                      WeightFormat format,
+                      std::span<double> values);
+/// Tables in kI64 or kI32 (checked).
+void decode_table(std::span<const std::byte> stored,
+                  WeightFormat format,
+                  std::span<int64_t> values);
 
 }  // namespace baleen::weights
