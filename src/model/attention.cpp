@@ -163,6 +163,10 @@ at::Tensor attention(const at::Tensor& x,
     }
     if (picks_given) {
       picks = step.given->at(layer).picks[g];
+      if (picks.defined()) {
+        step.capture(
+            place.prefix, "attn.picks", g, picks);  // instead of those that it would choose
+      }
     }
     if (step.choices != nullptr) {
       step.choices->picks.back().push_back(picks);

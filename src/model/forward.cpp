@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "model/choices.h"
+#include "model/contract.h"
 #include "model/device_choice.h"
 #include "model/device_storage.h"
 #include "model/draft_step.h"
@@ -514,6 +515,16 @@ void Model::draft(std::span<const DraftInput> rows, ForwardOutput& output) {
   } else {
     copy_out(logits, output.mtp_logits);
   }
+}
+
+const ModelParameters& Model::parameters() const {
+  return impl_->params;
+}
+ModelParameters& Model::parameters() {
+  return impl_->params;
+}
+std::string Model::contract() const {
+  return contract_digest(impl_->params, impl_->numerics);
 }
 
 const ModelConfig& Model::config() const {

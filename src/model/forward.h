@@ -226,6 +226,12 @@ class Model {
   /// last. A row of the draft layer at position i predicts the token at i + 2.
   void draft(std::span<const DraftInput> rows, ForwardOutput& output);
 
+  /// The weights as they lie in memory; who writes them knows that no step runs.
+  const ModelParameters& parameters() const;
+  ModelParameters& parameters();
+  /// contract_digest() of these weights' formats and the numerics.
+  std::string contract() const;
+
   const ModelConfig& config() const;
   /// Of the records in ForwardOutput::choices.
   const cache::ChoiceLayout& choice_layout() const;

@@ -11,9 +11,11 @@
 // a step of several groups appends "#g" from its second group on for the per-group points):
 //   hc_attn.post, hc_attn.comb, hc_ffn.post, hc_ffn.comb, streams (after the block)
 //   attn.input, attn.q, attn.kv, attn.output
-//   per group: attn.entries, attn.index_keys, attn.index_scores, attn.picks, attn.context
-//   ffn.input, ffn.scores, ffn.experts, ffn.weights, ffn.output
-// and "hidden", "logits", "mtp.0.hidden", "mtp.0.logits" without a prefix.
+//   attn.index_query; per group: attn.entries, attn.index_keys, attn.index_scores, attn.picks,
+//   attn.context ffn.input, ffn.scores, ffn.experts, ffn.weights, ffn.output
+// and "embedding", "hidden", "logits", "mtp.0.hidden", "mtp.0.logits" without a prefix; the last
+// four have the rows whose logits were wanted ([B, T, V] logits of a training forward are flat here
+// too).
 
 #include <map>
 #include <string>

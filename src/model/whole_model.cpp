@@ -1,5 +1,6 @@
 #include "model/whole_model.h"
 
+#include <string>
 #include <utility>
 
 #include <ATen/ops/cat.h>
@@ -10,13 +11,29 @@
 #include "model/head.h"
 #include "model/mtp.h"
 #include "model/stages.h"
+#include "ops/linear.h"
 
 namespace baleen::model {
 namespace {
 
 /// Streams [N, n, H] after the last main block.
 at::Tensor run_main_blocks(const ModelParameters& params, const StepContext& step) {
-  return run_blocks(params, embed_stage(params, step), 0, params.blocks.size(), step);
+  at::Tensor streams = embed_stage(params, step);
+  step.capture("", "embedding", streams);
+  return run_blocks(params, std::move(streams), 0, params.blocks.size(), step);
+}
+
+/// head_logits() with its points in the trace.
+at::Tensor traced_logits(const at::Tensor& streams,
+                         const HeadParameters& head,
+                         const at::Tensor& output_matrix,
+                         const std::string& prefix,
+                         const StepContext& step) {
+  const at::Tensor hidden = head_hidden(streams, head, step.config, step.numerics);
+  step.capture(prefix, "hidden", hidden);
+  const at::Tensor logits = ops::linear_unrounded(hidden, output_matrix, step.numerics);
+  step.capture(prefix, "logits", logits);
+  return logits;
 }
 
 at::Tensor gather_rows(const at::Tensor& flat, const std::vector<LogitsSpan>& spans) {
@@ -122,9 +139,8 @@ TrainingOutput forward_training(const ModelParameters& params,
   step.taps = options.taps;
   const at::Tensor streams = run_main_blocks(params, step);
   TrainingOutput output;
-  output.logits = head_logits(streams, params.final_head, params.head, config, options.numerics)
+  output.logits = traced_logits(streams, params.final_head, params.head, "", step)
                       .view({batch, tokens, config.vocab_size});
-  step.capture("", "logits", output.logits);
   if (!options.with_mtp || tokens < 2) {
     return output;
   }
@@ -143,9 +159,8 @@ TrainingOutput forward_training(const ModelParameters& params,
                                       .reshape({batch * pairs, config.hc_mult, config.hidden_size});
   const at::Tensor mtp_streams = run_mtp_block(main_streams, params, 0, mtp_step);
   output.mtp_logits =
-      head_logits(mtp_streams, params.mtp[0].head, params.head, config, options.numerics)
+      traced_logits(mtp_streams, params.mtp[0].head, params.head, "mtp.0.", mtp_step)
           .view({batch, pairs, config.vocab_size});
-  step.capture("mtp.0.", "logits", output.mtp_logits);
   return output;
 }
 
@@ -184,8 +199,7 @@ StepOutput forward_step(const ModelParameters& params,
   }
   const at::Tensor chosen = gather_rows(streams, wanted);
   if (chosen.defined()) {
-    output.logits = head_logits(chosen, params.final_head, params.head, config, numerics);
-    step.capture("", "logits", output.logits);
+    output.logits = traced_logits(chosen, params.final_head, params.head, "", step);
   }
   output.spans = packed(wanted);
 
@@ -197,8 +211,7 @@ StepOutput forward_step(const ModelParameters& params,
     const at::Tensor mtp_chosen = gather_rows(mtp_streams, mtp.wanted);
     if (mtp_chosen.defined()) {
       output.mtp_logits =
-          head_logits(mtp_chosen, params.mtp[0].head, params.head, config, numerics);
-      step.capture("mtp.0.", "logits", output.mtp_logits);
+          traced_logits(mtp_chosen, params.mtp[0].head, params.head, "mtp.0.", mtp_step);
     }
   }
   output.mtp_spans = packed(mtp.wanted);
