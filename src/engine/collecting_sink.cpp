@@ -19,6 +19,8 @@ void CollectingSink::on_event(OutputEvent&& event) {
   std::lock_guard lock(mutex_);
   BALEEN_CHECK(!finish_, "an event after the last one");
   append(tokens_, std::move(event.tokens));
+  weight_versions_.resize(tokens_.size(),
+                          event.weight_version == nullptr ? "" : *event.weight_version);
   append(deltas_, std::move(event.deltas));
   append(prompt_logprobs_, std::move(event.prompt_logprobs));
   finish_ = std::move(event.finish);
@@ -58,6 +60,11 @@ std::vector<int32_t> CollectingSink::ids() const {
     out.push_back(token.id);
   }
   return out;
+}
+
+std::vector<std::string> CollectingSink::weight_versions() const {
+  std::lock_guard lock(mutex_);
+  return weight_versions_;
 }
 
 std::vector<text::OutputDelta> CollectingSink::deltas() const {

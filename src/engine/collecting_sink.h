@@ -28,6 +28,7 @@ class CollectingSink final : public OutputSink {
   // Valid in full once ended; before, what has come so far.
   std::vector<GeneratedToken> tokens() const;
   std::vector<int32_t> ids() const;
+  std::vector<std::string> weight_versions() const;  // of the weights that drew each token
   std::vector<text::OutputDelta> deltas() const;
   std::string text(text::OutputPart part) const;  // of all deltas of that part
   std::vector<TokenLogprob> prompt_logprobs() const;
@@ -39,6 +40,7 @@ class CollectingSink final : public OutputSink {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<GeneratedToken> tokens_;
+  std::vector<std::string> weight_versions_;  // by token
   std::vector<text::OutputDelta> deltas_;
   std::vector<TokenLogprob> prompt_logprobs_;
   std::optional<FinishInfo> finish_;

@@ -220,11 +220,16 @@ EngineStats Engine::stats() const {
 
 bool Engine::healthy() const {
   std::lock_guard lock(state_->mutex);
-  return state_->stats.state != EngineState::kFailed && state_->stats.late_step_s == 0.0;
+  const EngineStats& stats = state_->stats;
+  return stats.state != EngineState::kFailed && stats.late_step_s == 0.0 &&
+         stats.lost_weights.empty();
 }
 
 std::string Engine::health_message() const {
   std::lock_guard lock(state_->mutex);
+  if (state_->failure.empty() && !state_->stats.lost_weights.empty()) {
+    return state_->stats.lost_weights;
+  }
   const double late_s = state_->stats.late_step_s;
   return state_->failure.empty() && late_s > 0.0
              ? fmt::format("a step has not ended for {:.0f} s", late_s)

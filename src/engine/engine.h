@@ -91,6 +91,7 @@ struct EngineStats {
   cache::PageBudget pages;    // likewise
   std::shared_ptr<const std::string> weight_version;  // never null
   MemoryParts released;                               // not there now: no step is run
+  std::string lost_weights;  // why an update that failed half-way left none; empty: there are
 };
 
 class Engine {
@@ -132,8 +133,9 @@ class Engine {
   Status flush_cache();
 
   /// Replaces the weights between two steps. kInvalidArgument naming file or tensor when the folder
-  /// has none of this configuration (the old ones then stay), and while requests are held in place
-  /// but the cache is to be flushed.
+  /// or source has none of this configuration (the old ones then stay), and while requests are held
+  /// in place but the cache is to be flushed. kUnavailable when a source failed half-way: then the
+  /// engine runs nothing, is not healthy and refuses requests until an update succeeds.
   Status update_weights(const WeightUpdate& update);
   /// Another name for the weights that are there.
   Status name_weights(const std::string& version, bool abort_requests);
@@ -154,8 +156,8 @@ class Engine {
   /// A look inside between two steps (engine_view.h): waits for the engine's thread at most
   /// `timeout`; kUnavailable then, as where the engine does not run. Not from a sink.
   Result<EngineView> look(const EngineLook& what, std::chrono::milliseconds timeout);
-  /// False after an executor failure, and while a step takes longer than step_timeout_s; what is
-  /// wrong is in health_message().
+  /// False after an executor failure, without whole weights, and while a step takes longer than
+  /// step_timeout_s; what is wrong is in health_message().
   bool healthy() const;
   std::string health_message() const;
   const EngineConfig& config() const;

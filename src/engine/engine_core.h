@@ -93,6 +93,8 @@ class EngineCore final : private SequenceKeys {
   void name_weights(std::string version);
   const std::shared_ptr<const std::string>& weight_version() const { return weight_version_; }
   MemoryParts released() const { return released_; }
+  /// Why there are no weights after an update that failed half-way; empty: there are.
+  const std::string& lost_weights() const { return lost_weights_; }
   /// Waits for the steps in flight and throws their results away. The requests must have ended.
   void settle_down();
 
@@ -172,6 +174,7 @@ class EngineCore final : private SequenceKeys {
   bool is_paused_ = false;
   bool pause_wanted_ = false;  // by the client
   MemoryParts released_;
+  std::string lost_weights_;
   std::shared_ptr<const std::string> weight_version_;
   int64_t weight_epoch_ = 0;  // updates: what other weights computed is never reused
   std::shared_ptr<const cache::TokenRoutes> token_routes_;  // with requests that ended

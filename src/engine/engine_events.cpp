@@ -81,6 +81,7 @@ void EngineCore::clear_deliveries() {
 void EngineCore::deliver(LiveRequest& request, Delivery& delivery) {
   ++num_deliveries_;
   delivery.sink = request.sink.get();
+  delivery.event.weight_version = weight_version_;
   if (!delivery.event.finish) {
     return;
   }

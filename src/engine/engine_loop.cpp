@@ -124,6 +124,9 @@ Status Engine::State::refusal(const std::string& id) const {
     case EngineState::kFailed:
       return engine_unavailable("the engine has failed and takes no requests");
   }
+  if (!stats.lost_weights.empty()) {
+    return engine_unavailable(stats.lost_weights);
+  }
   if (live.contains(id)) {
     return Status::invalid(fmt::format("a request with id {} is being served", id), "id");
   }
@@ -223,6 +226,7 @@ void Engine::State::publish_and_deliver() {
     stats.is_paused = core.is_paused();
     stats.weight_version = core.weight_version();
     stats.released = core.released();
+    stats.lost_weights = core.lost_weights();
     stats.num_steps = core.num_steps();
     stats.num_used_tokens = core.scheduler().num_used_tokens();
     stats.num_preemptions = core.scheduler().num_preemptions();

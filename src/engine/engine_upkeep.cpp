@@ -50,9 +50,16 @@ Status EngineCore::update_weights(const WeightUpdate& update) {
     return held_in_place();
   }
   hold(update.flush_cache ? PauseMode::kRetract : PauseMode::kInPlace);
-  Status status = executor_.update_weights(update.folder);
+  Status status = update.source != nullptr ? executor_.update_weights(*update.source)
+                                           : executor_.update_weights(update.folder);
+  if (!status.ok() && executor_.weights_lost()) {
+    released_.weights = true;
+    lost_weights_ = "the weights are incomplete until an update succeeds: " + status.message;
+    log::error("engine", "weights lost: {}", status.message);
+  }
   if (status.ok()) {
     released_.weights = false;
+    lost_weights_.clear();
     ++weight_epoch_;
     token_routes_ = executor_.token_routes();
     if (update.flush_cache) {
@@ -63,8 +70,8 @@ Status EngineCore::update_weights(const WeightUpdate& update) {
     }
     pause_wanted_ = pause_wanted_ || update.keep_paused;
     log::info("engine",
-              "weights folder={} version={} flushed={} requests={}",
-              update.folder,
+              "weights from={} version={} flushed={} requests={}",
+              update.source != nullptr ? "memory" : update.folder,
               *weight_version_,
               update.flush_cache,
               live_.size());
@@ -100,6 +107,9 @@ Status EngineCore::resume_memory(MemoryParts parts) {
   Status status = missing.any() ? executor_.resume_memory(missing) : Status();
   if (status.ok() && missing.any()) {
     released_ = released_.without(missing);
+    if (missing.weights) {
+      lost_weights_.clear();
+    }
     token_routes_ = executor_.token_routes();
     log::info("engine", "resumed memory parts={}", names_of(missing));
   }

@@ -40,6 +40,7 @@ struct ExecutorInfo {
   std::string numerics;  // chosen numeric mode and kernels, for the log and /v1/models
   int64_t weight_bytes = 0;
   int64_t state_bytes_per_token = 0;
+  std::string contract = {};  // digest of how tokens are computed (model/contract.h); empty: none
 };
 
 using Ticket = StrongId<struct TicketTag, int64_t>;
@@ -68,6 +69,10 @@ class Executor {
   /// Takes the weights of a checkpoint folder; brings released ones back. Sequences that go on keep
   /// the state they have. On failure nothing has changed; throws only when the state is lost.
   virtual Status update_weights(const std::string& folder);
+  /// Writes the source's weights over the old ones. On failure weights_lost() says whether they are
+  /// still whole.
+  virtual Status update_weights(weights::WeightSource& source);
+  virtual bool weights_lost() const { return false; }
   /// Gives memory back; no step comes until it is resumed. What sequences stored is lost with
   /// `cache`. Parts that are there.
   virtual Status release_memory(MemoryParts parts);

@@ -170,6 +170,14 @@ bool Generation::ends_with(int32_t id, OutputEvent& event) {
   return false;
 }
 
+void Generation::keep_choices(cache::ChoiceRecords&& records) {
+  if (choices_) {
+    const int32_t known_end = std::min(records.end(), choices_->end());
+    recomputed_tokens_ += std::max(known_end - records.first_position, 0);
+  }
+  row_choices_ = std::move(records);
+}
+
 void Generation::settle_choices(int32_t end) {
   if (choices_) {
     BALEEN_CHECK(rules_.choices.has_value(), "choices are wanted, but not recorded");
@@ -250,6 +258,7 @@ void Generation::settle(FinishReason reason, text::EndCause cause, OutputEvent& 
   info.reasoning_tokens = stream_.reasoning_tokens();
   info.drafts = drafts_;
   info.choices = std::move(choices_);
+  info.recomputed_tokens = recomputed_tokens_;
   if (info.choices && !request_.want_routes) {
     info.choices->routes.clear();
   }

@@ -80,7 +80,7 @@ class Generation {
   void keep_prompt_logprobs(std::vector<TokenLogprob>&& logprobs);
   /// Keeps the choices of a row's tokens as far as they are final: before accept(), which settles
   /// how many of a row that drew are, or finish_prompt_only().
-  void keep_choices(cache::ChoiceRecords&& records) { row_choices_ = std::move(records); }
+  void keep_choices(cache::ChoiceRecords&& records);
   /// Takes what was kept, up to position `end`.
   void settle_choices(int32_t end);
   /// Takes the tokens of a row that drew, up to the first that ends the request. Fills `event` and
@@ -110,6 +110,7 @@ class Generation {
   std::vector<TokenLogprob> prompt_logprobs_;
   std::optional<cache::ChoiceRecords> choices_;  // where wanted
   cache::ChoiceRecords row_choices_;             // of the row under way, refused drafts included
+  int64_t recomputed_tokens_ = 0;                // ran again although their choices were known
   uint64_t seed_;
   int32_t num_prompt_tokens_;
   int32_t num_generated_ = 0;

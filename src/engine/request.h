@@ -94,13 +94,16 @@ struct FinishInfo {
   std::optional<cache::ChoiceRecords> choices;
   /// With `choices`: of the layers that are not recorded because the token decides; null: none.
   std::shared_ptr<const cache::TokenRoutes> token_routes;
+  /// Tokens that ran again, after a preemption or new weights: their first record stays.
+  int64_t recomputed_tokens = 0;
   std::shared_ptr<const std::string> weight_version;  // name of the weights at the end
   Status error;                                       // for kError and kAbort: why
 };
 
 struct OutputEvent {
   std::vector<text::OutputDelta> deltas;
-  std::vector<GeneratedToken> tokens;  // new tokens of this step
+  std::vector<GeneratedToken> tokens;                 // new tokens of this step
+  std::shared_ptr<const std::string> weight_version;  // name of the weights that drew them
   // Once, with the first event, where asked for; entry i is of prompt token i + 1.
   std::vector<TokenLogprob> prompt_logprobs;
   std::optional<FinishInfo> finish;  // last event of the request
