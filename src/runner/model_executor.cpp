@@ -97,6 +97,7 @@ engine::ExecutorInfo ModelExecutor::info() const {
   }
   out.weight_bytes = model_.weight_bytes();
   out.state_bytes_per_token = static_cast<int64_t>(model_.state_bytes_per_token());
+  out.contract = model_.contract();
   return out;
 }
 

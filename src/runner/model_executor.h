@@ -23,6 +23,7 @@
 #include "engine/accepted_tokens.h"
 #include "engine/executor.h"
 #include "model/forward.h"
+#include "model/weight_intake.h"
 #include "runner/choice_recorder.h"
 #include "runner/decode_path.h"
 #include "runner/drafter.h"
@@ -65,6 +66,15 @@ class ModelExecutor final : public engine::Executor {
   /// The new weights are read while the old ones are there, unless those were released. The folder
   /// must have the same config.json in all that the model knows; its tokenizer is not looked at.
   Status update_weights(const std::string& folder) override;
+  /// In place, tensor by tensor: the contracts must be equal, every tensor must come once and
+  /// whole, and afterwards the values must be those that the source has. Not beside a decode path,
+  /// which packs weights of a folder.
+  Status update_weights(weights::WeightSource& source) override;
+  bool weights_lost() const override { return weights_lost_; }
+  /// Of the values that it computes with now; no step may run.
+  weights::TensorDigests weight_digests() const {
+    return model::value_digests(model_.parameters());
+  }
   Status release_memory(engine::MemoryParts parts) override;
   Status resume_memory(engine::MemoryParts parts) override;
 
@@ -165,6 +175,7 @@ class ModelExecutor final : public engine::Executor {
   std::shared_ptr<const cache::TokenRoutes> token_routes_;  // with answers that ended
   engine::Ticket ticket_{0};
   bool in_flight_ = false;
+  bool weights_lost_ = false;  // a source failed after its first tensor was written
 };
 
 }  // namespace baleen::runner

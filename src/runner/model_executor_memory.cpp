@@ -1,13 +1,18 @@
 // What a running executor may lose and get: its weights and its pools.
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "runner/model_executor.h"
 #include "weights/config_json.h"
+#include "weights/digest_file.h"
+#include "weights/weight_stream.h"
 
 namespace baleen::runner {
 namespace {
@@ -18,6 +23,25 @@ std::string config_text(const std::filesystem::path& folder) {
 
 Status another_model(const std::string& folder) {
   return Status::invalid(folder + ": config.json describes another model than the one served");
+}
+
+/// What a folder says of its values; complaints about a model loaded from it, empty: none.
+std::string unlike_its_digests(const model::Model& next, const std::string& folder) {
+  const std::optional<weights::DigestFile> told = weights::read_digest_file(folder);
+  if (!told || next.forward_config().compute != model::ComputeType::kFloat32) {
+    return {};
+  }
+  if (const std::string own = next.contract(); !told->contract.empty() && told->contract != own) {
+    return "is to be computed by contract " + told->contract + ", this engine computes by " + own;
+  }
+  const std::map<std::string, uint64_t> by_name(told->values.begin(), told->values.end());
+  for (const auto& [name, digest] : model::value_digests(next.parameters())) {
+    const auto found = by_name.find(name);
+    if (found == by_name.end() || found->second != digest) {
+      return name + " has other values than " + weights::kDigestFileName + " says";
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -45,6 +69,9 @@ Status ModelExecutor::update_weights(const std::string& folder) {
     if (weights::write_config_json(next.config()) != weights::write_config_json(model_.config())) {
       return another_model(folder);
     }
+    if (const std::string unlike = unlike_its_digests(next, folder); !unlike.empty()) {
+      return Status::invalid(folder + ": " + unlike);
+    }
     std::unique_ptr<DecodePath> next_path = new_decode_path(folder, next);
     model_ = std::move(next);
     decode_path_ = std::move(next_path);
@@ -52,6 +79,55 @@ Status ModelExecutor::update_weights(const std::string& folder) {
     return Status::invalid(error.what());
   }
   config_.weights_folder = folder;
+  weights_lost_ = false;
+  if (recorder_) {
+    find_token_routes();
+  }
+  return {};
+}
+
+Status ModelExecutor::update_weights(weights::WeightSource& source) {
+  BALEEN_CHECK(!in_flight_, "step {} is unfinished", result_.step);
+  if (decode_path_ != nullptr) {
+    return Status::invalid("the decode path packs weights of a folder; update from a folder");
+  }
+  if (!model_.has_weights()) {
+    return Status::invalid("the weights are released: resume them first");
+  }
+  bool begun = source.in_place();  // the sender has written already
+  try {
+    const weights::WeightManifest& manifest = source.manifest();
+    if (const std::string own = model_.contract(); manifest.contract != own) {
+      begun = false;
+      return Status::invalid("the sender computes by contract " + manifest.contract +
+                             ", this engine by " + own +
+                             ": options, numerics, formats or build differ");
+    }
+    model::WeightIntake intake(model_.parameters());
+    if (!source.in_place()) {
+      intake.check(manifest);
+      weights::StreamCheck check(manifest);
+      while (const std::optional<weights::WeightBucket> bucket = source.next()) {
+        check.accept(*bucket);
+        begun = true;
+        for (const weights::StreamedTensor& tensor : *bucket) {
+          intake.write(tensor, check.entry(tensor.name));
+        }
+      }
+      check.finish(source.root());
+    }
+    for (const auto& [name, digest] : source.value_digests()) {
+      if (intake.contains(name) && intake.value_digest(name) != digest) {
+        throw CheckpointError(name + ": the values held differ from those of the sender");
+      }
+    }
+  } catch (const std::exception& error) {
+    weights_lost_ = weights_lost_ || begun;
+    return weights_lost_ ? Status{StatusCode::kUnavailable, error.what(), {}, {}}
+                         : Status::invalid(error.what());
+  }
+  weights_lost_ = false;
+  config_.weights_folder.clear();  // what lies there is older
   if (recorder_) {
     find_token_routes();
   }

@@ -212,6 +212,46 @@ TEST_F(WeightUpdateTest, AFolderThatDoesNotFitChangesNothing) {
   }
 }
 
+TEST_F(WeightUpdateTest, RecordsOfOldWeightsStayWithTheTokensThatTheyDrew) {
+  const std::vector<int32_t> prompt = some_ids(40, 5);
+  for (const int64_t cache_bytes : {kCacheBytes, int64_t{0}}) {
+    SCOPED_TRACE(cache_bytes);
+    Running& server = serve(old_, cache_bytes);
+    const auto sink = server.submit(prompt, 300);
+    ASSERT_TRUE(sink->wait_for_tokens(10, kPatience));
+    ASSERT_TRUE(is_ok(
+        server.engine->update_weights({.folder = new_, .version = "second", .keep_paused = true})));
+    const std::vector<int32_t> told = sink->ids();
+    ASSERT_LT(told.size(), 300U);
+    ASSERT_TRUE(is_ok(server.engine->resume()));
+    ASSERT_TRUE(sink->wait_for(kPatience));
+    const std::vector<int32_t> all = sink->ids();
+    const auto known = static_cast<int32_t>(prompt.size() + told.size()) - 1;
+    const engine::FinishInfo& finish = sink->finish();
+    EXPECT_EQ(finish.recomputed_tokens, known);
+    ASSERT_EQ(finish.choices->count, 40 + 300 - 1);
+    // Each token has the name of the weights that drew it.
+    const std::vector<std::string> versions = sink->weight_versions();
+    ASSERT_EQ(versions.size(), all.size());
+    for (size_t i = 0; i < all.size(); ++i) {
+      ASSERT_EQ(versions[i], i < told.size() ? "first" : "second") << i;
+    }
+    // Records: what each engine alone says of the same tokens.
+    Running old_alone(old_, 0);
+    Running new_alone(new_, 0);
+    std::vector<int32_t> history = prompt;
+    history.insert(history.end(), all.begin(), all.end());
+    const auto old_records = old_alone.run(history, 1)->finish().choices;
+    const auto new_records = new_alone.run(history, 1)->finish().choices;
+    ASSERT_NE(*old_records, *new_records);
+    const cache::ChoiceLayout layout = *server.engine->stats().capacity.choices;
+    cache::ChoiceRecords expected;
+    cache::take_choices(expected, *old_records, known, layout);
+    cache::take_choices(expected, *new_records, 40 + 300 - 1, layout);
+    EXPECT_EQ(*finish.choices, expected);
+  }
+}
+
 TEST_F(WeightUpdateTest, ReleasedMemoryComesBackAsItWas) {
   Running& server = serve(old_);
   const std::vector<int32_t> prompt = some_ids(600, 9);
