@@ -146,12 +146,15 @@ PackedForward packed_forward(const model::ModelParameters& params,
   }
   PackedForward out;
   out.taps.routing = options.routing;
-  out.taps.index_scores = options.index;
+  out.taps.index_scores = options.index || options.index_scores;
   out.taps.entry_attention = options.index;
   out.taps.layers.resize(config.layers.size());
 
+  BALEEN_CHECK(options.trace == nullptr || !at::GradMode::is_enabled(), "a trace with gradients");
   const auto step = make_step(*pass, batch.ids, batch.groups);
+  step->trace = options.trace;
   at::Tensor streams = ops::embed_streams(params.embed, batch.ids, config.hc_mult);
+  step->capture("", "embedding", streams);
   for (std::size_t i = 0; i < params.blocks.size(); ++i) {
     const RunBlock run = [pass, i](const at::Tensor& x, const StepContext& context) {
       const BlockPlace place{.prefix = "layers." + std::to_string(i) + ".", .index = i};
@@ -161,6 +164,7 @@ PackedForward packed_forward(const model::ModelParameters& params,
   }
   out.hidden = model::head_hidden(
       rows_of_streams(streams, batch.main.rows), params.final_head, config, options.numerics);
+  step->capture("", "hidden", out.hidden);
 
   if (options.with_mtp && !batch.mtp_groups.empty()) {
     BALEEN_CHECK(params.mtp.size() == 1, "{} MTP blocks", params.mtp.size());

@@ -14,6 +14,7 @@
 #include "model/context.h"
 #include "model/parameters.h"
 #include "model/taps.h"
+#include "model/trace.h"
 #include "train/packed_batch.h"
 
 namespace baleen::train {
@@ -27,8 +28,10 @@ struct PackedForwardOptions {
   ops::Numerics numerics;
   const model::RopeTables* tables = nullptr;  // for the longest sample
   bool with_mtp = false;
-  bool routing = false;  // fill the routing taps
-  bool index = false;    // fill index scores and entry attention
+  bool routing = false;           // fill the routing taps
+  bool index = false;             // fill index scores and entry attention
+  bool index_scores = false;      // fill index scores alone
+  model::Trace* trace = nullptr;  // named intermediate values; without gradients only
   Recompute recompute = Recompute::kNone;
   /// By layer (main layers, MTP blocks): choices that are taken instead of made, in the rows and
   /// groups of the batch; null: none are given.

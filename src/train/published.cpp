@@ -13,9 +13,17 @@
 namespace baleen::train {
 namespace {
 
-weights::EncodedParameter encode(const at::Tensor& value,
-                                 const weights::Parameter& parameter,
-                                 weights::WeightFormat format) {
+weights::WeightFormat stored_as(ops::LinearFormat format) {
+  return format == ops::LinearFormat::kFp8   ? weights::WeightFormat::kFp8
+         : format == ops::LinearFormat::kFp4 ? weights::WeightFormat::kFp4
+                                             : weights::WeightFormat::kBf16;
+}
+
+}  // namespace
+
+weights::EncodedParameter encode_published(const at::Tensor& value,
+                                           const weights::Parameter& parameter,
+                                           weights::WeightFormat format) {
   const at::Tensor host = value.detach().to(at::kCPU).contiguous();
   const auto count = static_cast<std::size_t>(host.numel());
   if (parameter.kind == weights::ParameterKind::kTable) {
@@ -28,14 +36,6 @@ weights::EncodedParameter encode(const at::Tensor& value,
   return weights::encode_parameter(
       std::span(host.const_data_ptr<float>(), count), parameter.shape, format);
 }
-
-weights::WeightFormat stored_as(ops::LinearFormat format) {
-  return format == ops::LinearFormat::kFp8   ? weights::WeightFormat::kFp8
-         : format == ops::LinearFormat::kFp4 ? weights::WeightFormat::kFp4
-                                             : weights::WeightFormat::kBf16;
-}
-
-}  // namespace
 
 weights::CheckpointFormat published_format(const model::ModelParameters& params, bool rounded) {
   if (!rounded) {
@@ -68,7 +68,7 @@ void write_published(const model::ModelParameters& params,
   for (const weights::Parameter& parameter : writer.parameters()) {
     const auto found = values.find(parameter.name);
     BALEEN_CHECK(found != values.end(), "{} has no value", parameter.name);
-    writer.put(parameter, encode(found->second, parameter, writer.format_of(parameter)));
+    writer.put(parameter, encode_published(found->second, parameter, writer.format_of(parameter)));
   }
   writer.finish(weights::write_config_json(config));
 }

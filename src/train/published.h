@@ -7,12 +7,19 @@
 #include <filesystem>
 
 #include "model/parameters.h"
+#include "weights/parameter_codec.h"
 #include "weights/tensor_inventory.h"
 
 namespace baleen::train {
 
 /// The formats that the matrices are served in, where `rounded`; else float32 throughout.
 weights::CheckpointFormat published_format(const model::ModelParameters& params, bool rounded);
+
+/// The bytes of one published tensor, rounded once from float or double; the one function behind
+/// files and streams.
+weights::EncodedParameter encode_published(const at::Tensor& value,
+                                           const weights::Parameter& parameter,
+                                           weights::WeightFormat format);
 
 /// `params`: unrounded values, float or double. Writes model.safetensors (or shards) and
 /// config.json; throws CheckpointError when a model is there already, SystemError when the disk
