@@ -3,6 +3,7 @@
 #include <span>
 
 #include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
 #include "ops/rounding.h"
@@ -109,6 +110,7 @@ void WeightIntake::write(const weights::StreamedTensor& tensor,
   if (found == places_.end()) {
     return;
   }
+  const c10::InferenceMode inference;  // a model that was loaded holds tensors of that kind
   Place& place = found->second;
   const std::vector<int64_t>& shape = entry.parameter.shape;
   const std::span<const std::byte> stored(tensor.encoded.values);

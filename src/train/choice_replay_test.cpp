@@ -424,9 +424,7 @@ TEST_F(ChoiceReplayTest, MissingAndDamagedRecordsAreNamedBeforeAnythingRuns) {
   };
   EXPECT_EQ(refused([](cache::ChoiceRecords&) {}), "");
   replay.clear();
-  EXPECT_NE(error_of([&] {
-              replay.require({&sample, 1});
-            }).find("sample 7: no recorded choices"),
+  EXPECT_NE(error_of([&] { replay.require({&sample, 1}); }).find("sample 7: no recorded choices"),
             std::string::npos);
   EXPECT_NE(error_of([&] { replay.given(packed({sample})); }).find("sample 7"), std::string::npos);
   EXPECT_NE(refused([](cache::ChoiceRecords& r) { r = {}; }).find("no recorded choices"),

@@ -62,13 +62,13 @@ void check_finite(const model::ModelParameters& params) {
   });
 }
 
-SharedWeights::SharedWeights(const Masters& masters, const SendOptions& options) {
-  check_finite(masters.leaves());
+SharedWeights::SharedWeights(const model::ModelParameters& params, const SendOptions& options) {
+  check_finite(params);
   manifest_.version = options.version;
   manifest_.contract = options.contract;
-  manifest_.config = weights::model_digest(masters.config());
+  manifest_.config = weights::model_digest(params.config);
   if (options.verify != WeightVerify::kOff) {
-    digests_ = sampled(model::value_digests(masters.leaves()), options);
+    digests_ = sampled(model::value_digests(params), options);
   }
 }
 

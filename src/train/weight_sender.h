@@ -38,15 +38,16 @@ struct SendOptions {
   int64_t bucket_bytes = 512 << 20;
 };
 
-/// Throws Error naming tensor and index of the first number that is not finite.
+/// Throws Error naming tensor and index of the first number that is not finite. Of masters: rounded
+/// to FP4 a NaN is a number like any other.
 void check_finite(const model::ModelParameters& params);
 
 /// The engine computes with the very tensors of the trainer.
 class SharedWeights final : public weights::WeightSource {
  public:
-  /// Takes the digests now: the masters may change afterwards. Throws Error when a number is not
-  /// finite.
-  SharedWeights(const Masters& masters, const SendOptions& options);
+  /// `params`: what the forward reads, such as masters.leaves(). Takes the digests now: the values
+  /// may change afterwards. Throws Error when a number is not finite.
+  SharedWeights(const model::ModelParameters& params, const SendOptions& options);
 
   const weights::WeightManifest& manifest() const override { return manifest_; }
   bool in_place() const override { return true; }
