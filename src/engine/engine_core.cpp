@@ -183,7 +183,7 @@ void EngineCore::apply(const ScheduledRow& row,
     generation.keep_prompt_logprobs(std::move(result.input_logprobs));
   }
   if (planned.choices_from >= 0) {
-    generation.keep_choices(std::move(result.choices));
+    generation.keep_choices(std::move(result.choices), row.first_position);
   }
   if (planned.sampling_index < 0) {
     generation.settle_choices(row.first_position + row.num_tokens);

@@ -170,10 +170,9 @@ bool Generation::ends_with(int32_t id, OutputEvent& event) {
   return false;
 }
 
-void Generation::keep_choices(cache::ChoiceRecords&& records) {
+void Generation::keep_choices(cache::ChoiceRecords&& records, int32_t first) {
   if (choices_) {
-    const int32_t known_end = std::min(records.end(), choices_->end());
-    recomputed_tokens_ += std::max(known_end - records.first_position, 0);
+    recomputed_tokens_ += std::max(std::min(records.end(), choices_->end()) - first, 0);
   }
   row_choices_ = std::move(records);
 }

@@ -79,8 +79,9 @@ class Generation {
   /// Keeps the prompt's log-probs of a row for the first event.
   void keep_prompt_logprobs(std::vector<TokenLogprob>&& logprobs);
   /// Keeps the choices of a row's tokens as far as they are final: before accept(), which settles
-  /// how many of a row that drew are, or finish_prompt_only().
-  void keep_choices(cache::ChoiceRecords&& records);
+  /// how many of a row that drew are, or finish_prompt_only(). `first`: position of the row's first
+  /// token; records of earlier ones come from the cache.
+  void keep_choices(cache::ChoiceRecords&& records, int32_t first);
   /// Takes what was kept, up to position `end`.
   void settle_choices(int32_t end);
   /// Takes the tokens of a row that drew, up to the first that ends the request. Fills `event` and
