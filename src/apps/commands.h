@@ -14,6 +14,9 @@ void add_doctor(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_rl(CLI::App& app);
+/// Subcommands of `baleen rl`.
+void add_rl_drift(CLI::App& rl);
+void add_rl_parity(CLI::App& rl);
 void add_score(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_synth(CLI::App& app);

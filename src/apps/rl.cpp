@@ -82,6 +82,8 @@ void add_rl(CLI::App& app) {
       std::make_unique<OptionFlags>(*command,
                                     train::options_of(flags->held),
                                     "JSON or TOML file with these options by name (a_b, not a-b)");
+  add_rl_parity(*command);
+  add_rl_drift(*command);
   command->callback([flags, command] {
     if (command->get_subcommands().empty()) {
       run_rl_command(*flags);

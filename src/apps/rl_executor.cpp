@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
 #include "model/forward.h"
 #include "runner/model_executor.h"
 
@@ -16,9 +15,6 @@ constexpr int32_t kStepTokens = 4096;
 
 std::unique_ptr<engine::Executor> make_rl_executor(model::ModelParameters shown,
                                                    const rl::RlConfig& config) {
-  if (config.rollout_quant != "none") {
-    throw ConfigError("rollout_quant: \"" + config.rollout_quant + "\" is not built");
-  }
   model::ForwardConfig forward;
   forward.numerics = config.exactness == "off" ? "plain" : "plain+invariant";
   forward.record_choices = config.replay != "none";

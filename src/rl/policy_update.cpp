@@ -58,18 +58,23 @@ struct PassOptions {
   const train::TrainerConfig& config;
   const model::RopeTables& rope;
   double temperature = 1.0;
+  const train::ChoiceReplay* replay = nullptr;  // choices of the rollout that are taken again
 };
 
 PassOptions pass_options(train::Trainer& trainer,
                          const std::vector<std::vector<train::Sample>>& parts,
-                         double temperature) {
+                         double temperature,
+                         const train::ChoiceReplay* replay) {
   int64_t longest = 1;
   for (const std::vector<train::Sample>& part : parts) {
     for (const train::Sample& sample : part) {
       longest = std::max(longest, sample.fed_tokens());
     }
   }
-  return {trainer.config(), trainer.tables(longest + trainer.config().pad_multiple), temperature};
+  return {trainer.config(),
+          trainer.tables(longest + trainer.config().pad_multiple),
+          temperature,
+          replay != nullptr && replay->parts().any() ? replay : nullptr};
 }
 
 PackedStep packed_step(const PassOptions& options,
@@ -83,8 +88,16 @@ PackedStep packed_step(const PassOptions& options,
                            {.device = params.embed.device(),
                             .dtype = params.embed.scalar_type(),
                             .pad_multiple = config.pad_multiple});
-  const train::PackedForward out = train::packed_forward(
-      params, step.batch, {.numerics = config.objective.numerics, .tables = &options.rope});
+  model::ChoicesByLayer given;
+  if (options.replay != nullptr) {
+    given = options.replay->given(step.batch);
+  }
+  const train::PackedForward out =
+      train::packed_forward(params,
+                            step.batch,
+                            {.numerics = config.objective.numerics,
+                             .tables = &options.rope,
+                             .given = options.replay == nullptr ? nullptr : &given});
   step.values = train::row_logprobs(out.hidden,
                                     params.head,
                                     step.batch.main.targets,
@@ -127,7 +140,8 @@ PolicyUpdate::PolicyUpdate(const RlConfig& config, train::Trainer& trainer)
     : config_(config),
       trainer_(trainer),
       loss_(loss_config(config)),
-      advantage_(advantage_config(config)) {}
+      advantage_(advantage_config(config)),
+      replay_(trainer.masters().config(), train::replay_parts_by_name(config.replay)) {}
 
 std::vector<PolicyUpdate::Row> PolicyUpdate::make_rows(const RolloutBatch& batch) const {
   std::vector<Row> rows;
@@ -171,7 +185,9 @@ void PolicyUpdate::score(std::span<Row*> rows, const model::ModelParameters* ref
     return;
   }
   const std::vector<std::vector<train::Sample>> parts = cut(std::move(samples));
-  const PassOptions options = pass_options(trainer_, parts, config_.rollout_temperature);
+  // A reference chooses for itself.
+  const PassOptions options = pass_options(
+      trainer_, parts, config_.rollout_temperature, reference == nullptr ? &replay_ : nullptr);
   trainer_.run_parts(parts.size(), [&](const model::ModelParameters& leaves, std::size_t part) {
     const at::NoGradGuard no_grad;  // of this thread
     const PackedStep step =
@@ -341,7 +357,7 @@ void PolicyUpdate::step(std::span<Row> rows, UpdateReport& report, int64_t index
     return;
   }
   const std::vector<std::vector<train::Sample>> parts = cut(std::move(samples));
-  const PassOptions options = pass_options(trainer_, parts, config_.rollout_temperature);
+  const PassOptions options = pass_options(trainer_, parts, config_.rollout_temperature, &replay_);
   std::vector<policy::PolicyLoss> losses(parts.size());
   trainer_.begin_step();
   trainer_.run_parts(parts.size(), [&](const model::ModelParameters& leaves, std::size_t part) {
@@ -376,6 +392,7 @@ UpdateReport PolicyUpdate::run(const RolloutBatch& batch, int64_t version) {
     return report;  // too few for a step each; the schedule stands still too
   }
   std::vector<Row> rows = make_rows(batch);
+  fill_replay(rows, report);
   const int64_t per_group = config_.n_samples_per_prompt;
   const auto first_row = [&](int64_t step) {
     return static_cast<std::size_t>(groups * step / steps * per_group);
@@ -412,8 +429,57 @@ UpdateReport PolicyUpdate::run(const RolloutBatch& batch, int64_t version) {
   report.gradient_norm = sums.gradient_norm / made;
   report.least_ess = sums.least_ess;
   add_means(rows, version, report);
+  replay_.clear();
   report.train_seconds = seconds_from(begin);
   return report;
+}
+
+/// Records of the rows that are trained, all of them held against their answers before the first
+/// update; and on a few of them how far the trainer would have chosen alike.
+void PolicyUpdate::fill_replay(std::span<const Row> rows, UpdateReport& report) {
+  constexpr std::size_t kMeasured = 8;
+  replay_.clear();
+  if (!replay_.parts().any()) {
+    return;
+  }
+  std::vector<train::Sample> measured;
+  for (const Row& row : rows) {
+    if (!row.trained()) {
+      continue;
+    }
+    train::Sample sample = train_sample(*row.sample, row.mask);
+    replay_.add(sample, row.sample->choices.value_or(cache::ChoiceRecords()));
+    if (measured.size() < kMeasured) {
+      measured.push_back(std::move(sample));
+    }
+  }
+  if (measured.empty()) {
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  const PassOptions options =
+      pass_options(trainer_, {measured}, config_.rollout_temperature, &replay_);
+  const model::ModelParameters& leaves = trainer_.masters().leaves();
+  const train::PackedBatch batch =
+      train::pack(measured,
+                  {.weight = 1.0, .mtp_weight = 1.0},
+                  {.device = leaves.embed.device(), .dtype = leaves.embed.scalar_type()});
+  train::ReplayAgreement agreement;
+  train::replayed_forward(leaves,
+                          batch,
+                          {.numerics = options.config.objective.numerics,
+                           .tables = &options.rope,
+                           .routing = true,
+                           .index_scores = true},
+                          replay_,
+                          train::ReplayMode::kPlay,
+                          &agreement);
+  report.metrics.emplace_back("replay/route_agreement", agreement.route_agreement());
+  report.metrics.emplace_back("replay/route_margin", agreement.route_margin());
+  report.metrics.emplace_back("replay/pick_jaccard", agreement.pick_jaccard());
+  report.metrics.emplace_back(
+      "replay/bytes_per_token",
+      static_cast<double>(replay_.num_bytes()) / static_cast<double>(replay_.num_tokens()));
 }
 
 void PolicyUpdate::add_means(std::span<const Row> rows,

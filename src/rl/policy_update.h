@@ -15,6 +15,7 @@
 #include "policy/drift.h"
 #include "rl/rl_config.h"
 #include "rl/rollout_sample.h"
+#include "train/choice_replay.h"
 #include "train/row_logprobs.h"
 #include "train/trainer.h"
 
@@ -67,6 +68,7 @@ class PolicyUpdate {
   /// reference, by those.
   void score(std::span<Row*> rows, const model::ModelParameters* reference);
   std::vector<std::vector<train::Sample>> cut(std::vector<train::Sample> samples) const;
+  void fill_replay(std::span<const Row> rows, UpdateReport& report);
   void find_advantages(std::span<Row> rows) const;
   void step(std::span<Row> rows, UpdateReport& report, int64_t index);
   static void take_values(const train::PackedBatch& batch,
@@ -85,6 +87,7 @@ class PolicyUpdate {
   train::Trainer& trainer_;
   policy::PolicyLossConfig loss_;
   policy::AdvantageConfig advantage_;
+  train::ChoiceReplay replay_;  // of the batch in work
   std::optional<model::ModelParameters> reference_;
 };
 

@@ -11,19 +11,21 @@
 
 #include "base/error.h"
 #include "base/metrics.h"
+#include "model/contract.h"
 #include "policy/alarms.h"
 #include "policy/correction.h"
 #include "policy/tensorboard_file.h"
+#include "rl/checked_publishers.h"
 #include "rl/debug_rollout.h"
 #include "rl/evaluation.h"
 #include "rl/nano_tokenizer.h"
+#include "rl/numeric_cell.h"
 #include "rl/policy_update.h"
 #include "rl/reward_judge.h"
 #include "rl/rl_metrics.h"
 #include "rl/rollout_manager.h"
 #include "rl/step_journal.h"
 #include "rl/warm_up.h"
-#include "rl/weight_publisher.h"
 #include "train/loss_plot.h"
 #include "train/metrics_file.h"
 #include "train/option_list.h"
@@ -109,7 +111,7 @@ class RlRun {
     for (int64_t i = 0; i < config.rollout_engines; ++i) {
       engines_.push_back(std::make_unique<engine::Engine>(
           engine_config,
-          make_executor(shown(trainer_.masters().leaves()), config),
+          make_executor(served, config),
           tokenizer_,
           *registries_.emplace_back(std::make_unique<MetricRegistry>())));
       engines_.back()->start();
@@ -218,7 +220,7 @@ class RlRun {
     check_effective_samples(report);
     const Clock::time_point publish_begin = Clock::now();
     for (const auto& engine : engines_) {
-      publisher_.publish(*engine, rollout_ + 1);
+      publisher_->publish(*engine, rollout_ + 1);
     }
     seconds.publish = seconds_since(publish_begin);
     seconds.step = seconds_since(begin);
@@ -365,7 +367,7 @@ class RlRun {
   StepJournal journal_;
   policy::EssGuard ess_guard_;
   std::vector<std::unique_ptr<MetricRegistry>> registries_;  // one for each engine
-  AliasPublisher publisher_;
+  std::unique_ptr<WeightPublisher> publisher_;
   std::vector<std::unique_ptr<engine::Engine>> engines_;  // over the trainer's tensors
   std::unique_ptr<RolloutManager> manager_;
   DataState data_;

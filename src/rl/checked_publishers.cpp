@@ -1,0 +1,85 @@
+#include "rl/checked_publishers.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "base/error.h"
+#include "engine/engine.h"
+#include "rl/numeric_cell.h"
+
+namespace baleen::rl {
+namespace {
+
+void send_update(engine::Engine& engine, engine::WeightUpdate order, int64_t version) {
+  order.version = std::to_string(version);
+  const Status status = engine.update_weights(order);
+  if (!status.ok()) {
+    throw Error("publishing weights " + *order.version + ": " + status.message);
+  }
+}
+
+}  // namespace
+
+train::WeightVerify verify_of_publish(int64_t number) {
+  return number < 2 ? train::WeightVerify::kFull : train::WeightVerify::kSample;
+}
+
+void SharedPublisher::publish(engine::Engine& engine, int64_t version) {
+  train::check_finite(masters_.values());
+  send_update(engine,
+         {.source = std::make_shared<train::SharedWeights>(
+              masters_.leaves(),
+              train::SendOptions{.contract = contract_,
+                                 .version = version,
+                                 .verify = verify_of_publish(num_published_++)})},
+         version);
+}
+
+void RoundedPublisher::publish(engine::Engine& engine, int64_t version) {
+  train::check_finite(masters_.values());
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> fresh;
+  model::ModelParameters rounded = numeric_side(masters_.leaves(), formats_).params;
+  model::for_each_parameter(rounded, [&](const model::ParameterInfo&, at::Tensor& value) {
+    fresh.push_back(value);
+  });
+  std::size_t next = 0;
+  model::for_each_parameter(served_, [&](const model::ParameterInfo&, at::Tensor& value) {
+    value.copy_(fresh[next++]);
+  });
+  send_update(engine,
+         {.source = std::make_shared<train::SharedWeights>(
+              served_,
+              train::SendOptions{.contract = contract_,
+                                 .version = version,
+                                 .verify = verify_of_publish(num_published_++)})},
+         version);
+}
+
+void StreamPublisher::publish(engine::Engine& engine, int64_t version) {
+  send_update(engine,
+         {.source = std::make_shared<train::MasterStream>(
+              masters_,
+              train::SendOptions{.contract = contract_,
+                                 .version = version,
+                                 .verify = verify_of_publish(num_published_++),
+                                 .bucket_bytes = bucket_bytes_})},
+         version);
+}
+
+std::filesystem::path FolderPublisher::write(int64_t version) {
+  const std::filesystem::path folder = parent_ / ("v" + std::to_string(version));
+  std::filesystem::remove_all(folder);  // of a run that ended before it counted up
+  train::publish_folder(masters_, folder, {.contract = contract_, .version = version});
+  std::filesystem::remove_all(parent_ / ("v" + std::to_string(version - 2)));
+  return folder;
+}
+
+void FolderPublisher::publish(engine::Engine& engine, int64_t version) {
+  send_update(engine, {.folder = write(version).string()}, version);
+}
+
+}  // namespace baleen::rl
