@@ -3,6 +3,7 @@
 
 #include "rl/parity.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>

@@ -6,6 +6,8 @@
 #include <map>
 #include <numeric>
 #include <span>
+#include <string_view>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -2,6 +2,7 @@
 // bucket size, a folder, the server's endpoint. Again after a second step, and an engine that got
 // them answers as one that was loaded with an export.
 
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
