@@ -30,12 +30,12 @@ train::WeightVerify verify_of_publish(int64_t number) {
 void SharedPublisher::publish(engine::Engine& engine, int64_t version) {
   train::check_finite(masters_.values());
   send_update(engine,
-         {.source = std::make_shared<train::SharedWeights>(
-              masters_.leaves(),
-              train::SendOptions{.contract = contract_,
-                                 .version = version,
-                                 .verify = verify_of_publish(num_published_++)})},
-         version);
+              {.source = std::make_shared<train::SharedWeights>(
+                   masters_.leaves(),
+                   train::SendOptions{.contract = contract_,
+                                      .version = version,
+                                      .verify = verify_of_publish(num_published_++)})},
+              version);
 }
 
 void RoundedPublisher::publish(engine::Engine& engine, int64_t version) {
@@ -43,31 +43,29 @@ void RoundedPublisher::publish(engine::Engine& engine, int64_t version) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> fresh;
   model::ModelParameters rounded = numeric_side(masters_.leaves(), formats_).params;
-  model::for_each_parameter(rounded, [&](const model::ParameterInfo&, at::Tensor& value) {
-    fresh.push_back(value);
-  });
+  model::for_each_parameter(
+      rounded, [&](const model::ParameterInfo&, at::Tensor& value) { fresh.push_back(value); });
   std::size_t next = 0;
-  model::for_each_parameter(served_, [&](const model::ParameterInfo&, at::Tensor& value) {
-    value.copy_(fresh[next++]);
-  });
+  model::for_each_parameter(
+      served_, [&](const model::ParameterInfo&, at::Tensor& value) { value.copy_(fresh[next++]); });
   send_update(engine,
-         {.source = std::make_shared<train::SharedWeights>(
-              served_,
-              train::SendOptions{.contract = contract_,
-                                 .version = version,
-                                 .verify = verify_of_publish(num_published_++)})},
-         version);
+              {.source = std::make_shared<train::SharedWeights>(
+                   served_,
+                   train::SendOptions{.contract = contract_,
+                                      .version = version,
+                                      .verify = verify_of_publish(num_published_++)})},
+              version);
 }
 
 void StreamPublisher::publish(engine::Engine& engine, int64_t version) {
   send_update(engine,
-         {.source = std::make_shared<train::MasterStream>(
-              masters_,
-              train::SendOptions{.contract = contract_,
-                                 .version = version,
-                                 .verify = verify_of_publish(num_published_++),
-                                 .bucket_bytes = bucket_bytes_})},
-         version);
+              {.source = std::make_shared<train::MasterStream>(
+                   masters_,
+                   train::SendOptions{.contract = contract_,
+                                      .version = version,
+                                      .verify = verify_of_publish(num_published_++),
+                                      .bucket_bytes = bucket_bytes_})},
+              version);
 }
 
 std::filesystem::path FolderPublisher::write(int64_t version) {

@@ -28,8 +28,8 @@ double mean_difference(const ScoredTexts& a, const ScoredTexts& b) {
   double count = 0.0;
   for (std::size_t i = 0; i < a.logprobs.size(); ++i) {
     for (std::size_t t = 0; t < a.logprobs[i].size(); ++t) {
-      sum += std::abs(static_cast<double>(a.logprobs[i][t]) -
-                      static_cast<double>(b.logprobs[i][t]));
+      sum +=
+          std::abs(static_cast<double>(a.logprobs[i][t]) - static_cast<double>(b.logprobs[i][t]));
       count += 1.0;
     }
   }

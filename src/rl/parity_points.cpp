@@ -34,15 +34,24 @@ struct PointName {
 };
 
 constexpr std::array<PointName, 19> kLayerPoints = {{
-    {"hc_attn.post", PointKind::kRows},      {"hc_attn.comb", PointKind::kRows},
-    {"attn.input", PointKind::kRows},        {"attn.q", PointKind::kRows},
-    {"attn.kv", PointKind::kRows},           {"attn.entries", PointKind::kEntries},
-    {"attn.index_query", PointKind::kAsking},  {"attn.index_keys", PointKind::kEntries},
-    {"attn.index_scores", PointKind::kSeen}, {"attn.picks", PointKind::kSeen},
-    {"attn.context", PointKind::kQueries},   {"attn.output", PointKind::kRows},
-    {"hc_ffn.post", PointKind::kRows},       {"hc_ffn.comb", PointKind::kRows},
-    {"ffn.input", PointKind::kRows},         {"ffn.scores", PointKind::kRows},
-    {"ffn.experts", PointKind::kRows},       {"ffn.output", PointKind::kRows},
+    {"hc_attn.post", PointKind::kRows},
+    {"hc_attn.comb", PointKind::kRows},
+    {"attn.input", PointKind::kRows},
+    {"attn.q", PointKind::kRows},
+    {"attn.kv", PointKind::kRows},
+    {"attn.entries", PointKind::kEntries},
+    {"attn.index_query", PointKind::kAsking},
+    {"attn.index_keys", PointKind::kEntries},
+    {"attn.index_scores", PointKind::kSeen},
+    {"attn.picks", PointKind::kSeen},
+    {"attn.context", PointKind::kQueries},
+    {"attn.output", PointKind::kRows},
+    {"hc_ffn.post", PointKind::kRows},
+    {"hc_ffn.comb", PointKind::kRows},
+    {"ffn.input", PointKind::kRows},
+    {"ffn.scores", PointKind::kRows},
+    {"ffn.experts", PointKind::kRows},
+    {"ffn.output", PointKind::kRows},
     {"streams", PointKind::kRows},
 }};
 

@@ -123,8 +123,8 @@ std::vector<double> jaccard(const Records& a, const Records& b, const ChoiceLayo
 
 /// What a serving model records while it gets `prefill` tokens at once and then one by one.
 Records served_records(const model::ModelParameters& params,
-               const std::vector<TokenIds>& texts,
-               std::size_t prefill) {
+                       const std::vector<TokenIds>& texts,
+                       std::size_t prefill) {
   model::ForwardConfig config;
   config.numerics = "plain+invariant";
   config.record_choices = true;
@@ -354,7 +354,8 @@ StudyReport run_study(const model::ModelParameters& params,
   tell("step 1: sets of decode, prefill and trainer");
   const ScoredTexts by_trainer = score_recording(exact, texts);
   const Records decoded = served_records(exact.params, texts, 1);
-  report.decode_jaccard = jaccard(decoded, served_records(exact.params, texts, texts[0].size()), layout);
+  report.decode_jaccard =
+      jaccard(decoded, served_records(exact.params, texts, texts[0].size()), layout);
   report.trainer_jaccard = jaccard(decoded, by_trainer.choices, layout);
   const auto tokens = static_cast<double>((config.length - 1) * config.num_texts);
   for (const ChoiceRecords& record : decoded) {
