@@ -28,17 +28,19 @@ train::WeightVerify verify_of_publish(int64_t number) {
 }
 
 void SharedPublisher::publish(engine::Engine& engine, int64_t version) {
+  first_version_ = first_version_ < 0 ? version : first_version_;
   train::check_finite(masters_.values());
   send_update(engine,
               {.source = std::make_shared<train::SharedWeights>(
                    masters_.leaves(),
                    train::SendOptions{.contract = contract_,
                                       .version = version,
-                                      .verify = verify_of_publish(num_published_++)})},
+                                      .verify = verify_of_publish(version - first_version_)})},
               version);
 }
 
 void RoundedPublisher::publish(engine::Engine& engine, int64_t version) {
+  first_version_ = first_version_ < 0 ? version : first_version_;
   train::check_finite(masters_.values());
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> fresh;
@@ -53,17 +55,18 @@ void RoundedPublisher::publish(engine::Engine& engine, int64_t version) {
                    served_,
                    train::SendOptions{.contract = contract_,
                                       .version = version,
-                                      .verify = verify_of_publish(num_published_++)})},
+                                      .verify = verify_of_publish(version - first_version_)})},
               version);
 }
 
 void StreamPublisher::publish(engine::Engine& engine, int64_t version) {
+  first_version_ = first_version_ < 0 ? version : first_version_;
   send_update(engine,
               {.source = std::make_shared<train::MasterStream>(
                    masters_,
                    train::SendOptions{.contract = contract_,
                                       .version = version,
-                                      .verify = verify_of_publish(num_published_++),
+                                      .verify = verify_of_publish(version - first_version_),
                                       .bucket_bytes = bucket_bytes_})},
               version);
 }

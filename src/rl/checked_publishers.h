@@ -15,8 +15,8 @@
 
 namespace baleen::rl {
 
-/// What of the values is compared: everything at the first two publishes, where stale pointers and
-/// skipped tensors show, then a sample.
+/// What of the values is compared at the `number`-th version that is published: everything of the
+/// first two, where stale pointers and skipped tensors show, then a sample.
 train::WeightVerify verify_of_publish(int64_t number);
 
 /// The engine computes with the trainer's own tensors.
@@ -29,7 +29,7 @@ class SharedPublisher final : public WeightPublisher {
  private:
   const train::Masters& masters_;
   std::string contract_;
-  int64_t num_published_ = 0;
+  int64_t first_version_ = -1;  // published; -1: none yet
 };
 
 /// The engine computes with a copy that is rounded as numeric_side() says: a run with drift, to see
@@ -52,7 +52,7 @@ class RoundedPublisher final : public WeightPublisher {
   std::string formats_;
   model::ModelParameters served_;
   std::string contract_;
-  int64_t num_published_ = 0;
+  int64_t first_version_ = -1;  // published; -1: none yet
 };
 
 /// The engine has storage of its own, in the formats that the masters are served in.
@@ -66,7 +66,7 @@ class StreamPublisher final : public WeightPublisher {
   const train::Masters& masters_;
   std::string contract_;
   int64_t bucket_bytes_;
-  int64_t num_published_ = 0;
+  int64_t first_version_ = -1;  // published; -1: none yet
 };
 
 /// Through a folder per version below `parent`; the one before the last is removed.

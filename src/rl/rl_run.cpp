@@ -107,6 +107,10 @@ class RlRun {
     engine_config.max_queued = kQueuedAnswers;
     engine_config.max_prefills = static_cast<int32_t>(config.max_running);
     engine_config.weight_version = std::to_string(rollout_);
+    const bool rounded = config.rollout_quant != "none";
+    const model::ModelParameters served =
+        rounded ? numeric_side(trainer_.masters().leaves(), config.rollout_quant).params
+                : shown(trainer_.masters().leaves());
     std::vector<engine::Engine*> engines;
     for (int64_t i = 0; i < config.rollout_engines; ++i) {
       engines_.push_back(std::make_unique<engine::Engine>(
@@ -116,6 +120,14 @@ class RlRun {
           *registries_.emplace_back(std::make_unique<MetricRegistry>())));
       engines_.back()->start();
       engines.push_back(engines_.back().get());
+    }
+    const std::string own = engines.front()->executor_info().contract;
+    check_contract(own);
+    if (rounded) {
+      publisher_ =
+          std::make_unique<RoundedPublisher>(trainer_.masters(), config.rollout_quant, served, own);
+    } else {
+      publisher_ = std::make_unique<SharedPublisher>(trainer_.masters(), own);
     }
     manager_ = std::make_unique<RolloutManager>(
         config_, std::move(engines), *source_, *tokenizer_, *judge_);
@@ -162,6 +174,20 @@ class RlRun {
   }
 
  private:
+  /// Engine and trainer must compute alike, but where they are meant not to.
+  void check_contract(const std::string& engines) const {
+    const std::string trainers =
+        model::contract_digest(trainer_.masters().leaves(), trainer_.config().objective.numerics);
+    if (config_.exactness != "off" && engines != trainers) {
+      throw ConfigError(
+          fmt::format("exactness {}: the engine computes by contract {}, the trainer by {}; see "
+                      "baleen rl parity, or set --exactness off",
+                      config_.exactness,
+                      engines,
+                      trainers));
+    }
+  }
+
   void restore() {
     const fs::path root = out_ / "checkpoints";
     if (!train::restore_checkpoint(root, trainer_, settings_)) {
