@@ -3,7 +3,7 @@
 // grow by one with every publish. Called by the loop while no request runs; nothing that was cached
 // under older weights is found afterwards.
 //
-//   AliasPublisher publisher;
+//   SharedPublisher publisher(masters, contract);   // checked_publishers.h
 //   publisher.publish(engine, version);
 
 #include <cstdint>
@@ -19,13 +19,6 @@ class WeightPublisher {
   virtual ~WeightPublisher() = default;
   /// Throws Error when the engine refuses.
   virtual void publish(engine::Engine& engine, int64_t version) = 0;
-};
-
-/// Engine and trainer share the storage: nothing is copied. Between rollouts the engine runs no
-/// step, so that it never reads half-written weights.
-class AliasPublisher final : public WeightPublisher {
- public:
-  void publish(engine::Engine& engine, int64_t version) override;
 };
 
 }  // namespace baleen::rl
