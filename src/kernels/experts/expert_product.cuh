@@ -11,7 +11,6 @@
 #include "kernels/experts/expert_work.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/opaque.cuh"
-#include "kernels/ptx/role_registers.cuh"
 #include "kernels/ptx/shared_access.cuh"
 #include "kernels/ptx/wgmma.cuh"
 
@@ -55,7 +54,7 @@ struct WeightReader {
   RawFp4 raw;
 
   __device__ __forceinline__ void wait() const {
-    ptx::barrier_wait_or_leave(&group.full[stage.place], stage.parity);
+    ptx::barrier_wait(&group.full[stage.place], stage.parity);
   }
   __device__ __forceinline__ void release() {
     __syncwarp();
@@ -118,18 +117,13 @@ inline constexpr int kTokens = kExpertUnitTokens;  // columns of the tensor inst
 inline constexpr int kValues = kTokens / 2;        // accumulators of a lane
 static_assert(kTokens == 8, "a lane has two tokens of two rows");
 
-/// The same in every lane, and known to be: what follows from it stays in uniform registers.
-__device__ __forceinline__ uint32_t uniform_word(uint32_t value) {
-  return __shfl_sync(0xFFFFFFFFU, value, 0);
-}
-
-/// Tokens of an item in shared memory: [16 bytes of inputs][row][16 bytes], one or two rows for a
-/// unit of no more tokens and eight for others. The tensor instruction reads eight rows of 16
-/// bytes, 16 bytes apart: beyond the last row it finds the next inputs of the same tokens, for
-/// columns that nobody looks at. So a unit of few tokens has all its inputs here at once.
+/// Tokens of an item in shared memory: [16 bytes of inputs][row][16 bytes], one row for a unit of
+/// one token and eight for others. The tensor instruction reads eight rows of 16 bytes, 16 bytes
+/// apart: beyond a single row it finds the next inputs of the same token, for columns that nobody
+/// looks at. So a unit of one token has all its inputs here at once.
 template <int kRows>
 struct InputTile {
-  static_assert(kRows <= kFewTokens || kRows == kTokens);
+  static_assert(kRows == 1 || kRows == kTokens);
   static constexpr int kBlocks = kInputBytes / (kRows * 128);  // block b stands at b % kBlocks
   static constexpr uint32_t kNextInputs = 2 * kRows;  // from one descriptor to the next 32 inputs
   uint32_t base;                                      // shared address
@@ -141,12 +135,11 @@ struct InputTile {
   __device__ __forceinline__ uint32_t place(int chunk, int row) const {
     return base + static_cast<uint32_t>((chunk * kRows + row) * 16);
   }
-  static constexpr uint32_t kNextBlock = 8 * kRows;  // from one block to the next
   /// Low word of the descriptor of block `block`, the same in every lane and known to be (the high
-  /// word is 0). Blocks up to the end of the tile follow in steps of kNextBlock.
+  /// word is 0).
   __device__ __forceinline__ uint32_t descriptor(int block) const {
     const auto at = static_cast<uint32_t>(block % kBlocks * 8 * kRows);
-    return uniform_word((base >> 4) + at + (uint32_t{kRows} << 16));
+    return __shfl_sync(0xFFFFFFFFU, (base >> 4) + at + (uint32_t{kRows} << 16), 0);
   }
 };
 
