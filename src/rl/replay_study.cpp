@@ -36,9 +36,9 @@ struct Gap {
 // "bf16": both sides round activations and matrices alike, and differ in what else is in a forward.
 constexpr Gap kGaps[] = {
     {"exact", "f32", "f32"},
-    {"bf16 | bf16", "bf16+bf16act", "bf16+bf16act", 1},
-    {"fp8 KV | bf16", "bf16+bf16act+fp8kv", "bf16+bf16act", 1},
-    {"fp8 all | bf16", "fp8block+bf16act+fp8kv", "bf16+bf16act", 1},
+    {"bf16 / bf16", "bf16+bf16act", "bf16+bf16act", 1},
+    {"fp8 KV / bf16", "bf16+bf16act+fp8kv", "bf16+bf16act", 1},
+    {"fp8 all / bf16", "fp8block+bf16act+fp8kv", "bf16+bf16act", 1},
 };
 
 /// A small generator of its own: a control may not depend on the library.
