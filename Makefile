@@ -33,9 +33,9 @@ build: $(BUILD)/build.ninja  ## build everything for PRESET; the program is buil
 	@mkdir -p build/bin
 	@if [ -x $(BUILD)/bin/baleen ]; then ln -sf ../$(PRESET)/bin/baleen build/bin/baleen; fi
 
-test: build      ## build and run every test that a CPU can run
+test: build      ## build and run every test that a CPU can run, if its inputs changed since it passed (ALL=1: every one)
 	@echo "test: preset $(PRESET)"
-	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error
+	@tools/run_tests.py $(BUILD) --jobs $(JOBS) $(if $(ALL),--all)
 
 program: $(BUILD)/build.ninja  ## build the program alone: build/bin/baleen
 	@echo "program: preset $(PRESET), $(JOBS) jobs"
