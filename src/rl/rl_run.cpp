@@ -138,7 +138,9 @@ class RlRun {
     const Clock::time_point begin = Clock::now();
     weights::write_text_file(out_ / "rl.json", effective_config());
     train::MetricsFile metrics(out_ / "metrics.jsonl", rollout_, "rollout/raw_reward");
-    train::MetricsFile evals(out_ / "eval.jsonl", rollout_ + 1, "eval/" + config_.task);
+    // The evaluation of a saved rollout is written before it is saved; the first comes again.
+    train::MetricsFile evals(
+        out_ / "eval.jsonl", rollout_ == 0 ? 0 : rollout_ + 1, "eval/" + config_.task);
     policy::TensorboardFile events_file(out_ / "tensorboard", rollout_);
     for (const train::MetricsFile::Point& point : metrics.kept()) {
       curve_.push_back({point.step, point.value});

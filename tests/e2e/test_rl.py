@@ -85,6 +85,21 @@ def test_a_job_killed_at_any_moment_has_the_same_curve(unbroken, tmp_path):
     kill_and_go_on(tmp_path / "killed", reference, seconds * 0.7, 2, random.Random(3))
 
 
+def test_a_job_killed_behind_its_first_evaluation_has_the_same_records(unbroken, tmp_path):
+    reference, _, _ = unbroken
+    process = subprocess.Popen(command(*SHORT_JOB, "--out", tmp_path), cwd=TOP,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    evaluations = tmp_path / "eval.jsonl"
+    while not evaluations.exists() or not evaluations.read_text().endswith("\n"):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert rl(*SHORT_JOB, "--out", tmp_path).returncode == 0
+    for name in ("eval.jsonl", "metrics.jsonl"):
+        assert lines(tmp_path / name) == lines(reference / name)
+
+
 @pytest.mark.skipif(not LONG, reason="twenty kills run with make check-long")
 @pytest.mark.timeout(1800)
 def test_twenty_kills_leave_the_same_curve(unbroken, tmp_path):
