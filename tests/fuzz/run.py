@@ -60,11 +60,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--csv", type=pathlib.Path, help="file to append the rows to")
-    parser.add_argument("targets", nargs="*", choices=[*TARGETS, []], default=TARGETS)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; default: all")
     options = parser.parse_args()
+    if unknown := set(options.targets) - set(TARGETS):
+        parser.error(f"no such target: {', '.join(sorted(unknown))}")
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     rows = []
-    for target in options.targets:
+    for target in options.targets or TARGETS:
         rows.append(run(target, options.seconds))
         print(", ".join(f"{name} {value}" for name, value in zip(COLUMNS, rows[-1])), flush=True)
     if options.csv:
