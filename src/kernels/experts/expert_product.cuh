@@ -56,9 +56,13 @@ struct WeightReader {
   __device__ __forceinline__ void wait() const {
     ptx::barrier_wait(&group.full[stage.place], stage.parity);
   }
-  __device__ __forceinline__ void release() {
+  /// `loaded`: the bitwise and of a word of every load from the stage, the exponents' among them.
+  /// It is never all ones, so the arrival always happens; but it cannot before the loads have
+  /// returned. Without that the arrival overtakes loads that wait in the load unit behind others,
+  /// and the next copy lands before they read.
+  __device__ __forceinline__ void release(uint32_t loaded) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) {
+    if (threadIdx.x % 32 == 0 && loaded != 0xFFFFFFFFU) {
       ptx::barrier_arrive(&group.empty[stage.place]);
     }
     stage.advance();
@@ -75,7 +79,7 @@ struct WeightReader {
       raw.high = ptx::load_shared_16(lane.codes + offset + 2048);
       raw.words = ptx::load_shared_8(lane.words + offset);
       if (last) {
-        release();
+        release(raw.low.x & raw.high.x & raw.words.x);
       }
     }
   }
@@ -93,7 +97,7 @@ struct WeightReader {
         out.a[j][3] = codes.w;
       }
       raw.words = ptx::load_shared_8(lane.words + offset + 4096);
-      release();
+      release(out.a[0][0] & out.a[1][0] & out.a[2][0] & out.a[3][0] & raw.words.x);
     } else {
       const uint32_t codes[8] = {raw.low.x,
                                  raw.low.y,
