@@ -2,13 +2,15 @@
 """Many clients that behave badly, for minutes, against the real program; then idle streams by the thousand.
 
     tests/soak/soak.py [--seconds 600] [--clients 200] [--streams 4000] [--csv FILE]
+    tests/soak/soak.py --model FOLDER --context 16384 --cache-mib 1024 --streams 0 --device cuda [--serve-flags "..."]
 
 Clients ask whole and streamed questions in several dialects, leave in the middle of answers or of their own
 requests, abort each other, send bad bodies, prompts that are too long and prompts that nearly fill the context.
 Beside them one client streams without end, in a process of its own, and notes when its tokens come. Held against
 bounds: no crash and no answer that is not documented; requests, pages, connections and threads return to what
-they were; memory does not grow; the stream's tokens keep coming while giant prompts are run. Exit code 1 when one
-is broken; one CSV row says what was measured.
+they were; memory does not grow, the device's neither; the stream's tokens keep coming while giant prompts are run.
+Exit code 1 when one is broken; one CSV row says what was measured. The second form is for a GPU: any model folder
+whose tokenizer has 200 ids or more, and no idle streams. BALEEN_COMMIT names the commit where there is no git.
 """
 import argparse
 import asyncio
@@ -21,6 +23,7 @@ import os
 import pathlib
 import random
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -31,17 +34,17 @@ from raw_client import Left, call, close, open_request, stream
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("BALEEN_BIN", TOP / "build" / "cpu" / "bin"))
-CONTEXT = 4096
 RUNNING = 16
 DECODE_INTERVAL_MS = 100
 # Bounds. A giant prompt alone takes seconds; a token beside it may take a few steps of the wished length.
 MOST_GAP_P99_S = 10 * DECODE_INTERVAL_MS / 1000
 MOST_RSS_GROWTH = 0.05
 MOST_RSS_GROWTH_MB = 8
-MODEL = "abacus"
-COLUMNS = ["commit", "date", "seconds", "clients", "requests", "answered", "left", "aborted", "refused", "queue_full",
-           "giant_prompts", "giant_first_token_s", "gap_p50_ms", "gap_p99_ms", "gap_p99_beside_giant_ms",
-           "gaps_beside_giant", "rss_early_mb", "rss_late_mb", "pages_left", "threads_left", "files_left",
+MOST_DEVICE_GROWTH_MB = 64
+COLUMNS = ["commit", "date", "model", "device", "seconds", "clients", "requests", "answered", "left", "aborted",
+           "refused", "queue_full", "giant_prompts", "giant_first_token_s", "gap_p50_ms", "gap_p99_ms",
+           "gap_p99_beside_giant_ms", "gaps_beside_giant", "rss_early_mb", "rss_late_mb", "device_early_mb", "device_late_mb", "pages_left",
+           "threads_left", "files_left",
            "idle_streams", "idle_rss_mb", "idle_health_ms", "result"]
 
 
@@ -81,11 +84,30 @@ class Server:
         return self.log.read()[-3000:].decode(errors="replace")
 
 
-def watch_gaps(url, stop, pipe):
+def device_mb(process):
+    """Memory in use on the first GPU by a process; of every process where the driver names none."""
+    def ask(what):
+        return subprocess.run(["nvidia-smi", "--id=0", f"--query-{what}", "--format=csv,noheader,nounits"],
+                              capture_output=True, text=True, check=True).stdout.splitlines()
+    for line in ask("compute-apps=pid,used_memory"):
+        pid, used = (field.strip() for field in line.split(","))
+        if pid == str(process) and used.isdigit():
+            return float(used)
+    return float(ask("gpu=memory.used")[0])
+
+
+def early_and_late(samples):
+    """Medians of the second third's middle and of the last third."""
+    third = max(1, len(samples) // 3)
+    early, late = sorted(samples[third // 2:third + third // 2 + 1]), sorted(samples[-third:])
+    return early[len(early) // 2], late[len(late) // 2]
+
+
+def watch_gaps(url, model, stop, pipe):
     """Process: streams without end and sends the times of its events."""
     async def run():
         while not stop.is_set():
-            body = {"model": MODEL, "messages": [{"role": "user", "content": "1 + 1 ="}], "stream": True,
+            body = {"model": model, "messages": [{"role": "user", "content": "1 + 1 ="}], "stream": True,
                     "ignore_eos": True, "max_tokens": 1500, "temperature": 1.0}
             try:
                 status, times, _ = await stream(url, "/v1/chat/completions", body, enough=stop.is_set)
@@ -102,17 +124,21 @@ def watch_gaps(url, stop, pipe):
 
 
 class Soak:
-    def __init__(self, server, seconds, clients, seed):
+    def __init__(self, server, options):
         self.server = server
         self.url = server.url
+        self.model = options.model.name
+        self.context = options.context
+        self.on_device = options.device != "cpu"
         self.end = 0.0  # when clients stop
-        self.seconds = seconds
-        self.num_clients = clients
-        self.random = random.Random(seed)
+        self.seconds = options.seconds
+        self.num_clients = options.clients
+        self.random = random.Random(options.seed)
         self.counts = collections.Counter()
         self.faults = []
         self.giants = []  # (from, to) of prompts that nearly fill the context
         self.rss = []
+        self.device = []
 
     def fault(self, text):
         self.counts["faults"] += 1
@@ -131,7 +157,8 @@ class Soak:
             self.fault(f"{what}: status {status}")
 
     def question(self, draw, **more):
-        body = {"model": MODEL, "messages": [{"role": "user", "content": f"{draw.randrange(99)} + {draw.randrange(99)} ="}],
+        sum_text = f"{draw.randrange(99)} + {draw.randrange(99)} ="
+        body = {"model": self.model, "messages": [{"role": "user", "content": sum_text}],
                 "max_tokens": draw.randint(1, 24), "temperature": draw.choice([0, 0.8])}
         if draw.random() < 0.3:
             body["thinking"] = {"type": "enabled", "budget_tokens": 8}
@@ -146,9 +173,9 @@ class Soak:
     async def streamed(self, draw):
         path, body = draw.choice([
             ("/v1/chat/completions", self.question(draw, stream=True)),
-            ("/v1/completions", {"model": MODEL, "prompt": "2 + 2 =", "max_tokens": 9, "stream": True, "n": 2}),
-            ("/v1/messages", {"model": MODEL, "messages": [{"role": "user", "content": "7 - 4 ="}], "max_tokens": 12,
-                              "stream": True}),
+            ("/v1/completions", {"model": self.model, "prompt": "2 + 2 =", "max_tokens": 9, "stream": True, "n": 2}),
+            ("/v1/messages", {"model": self.model, "messages": [{"role": "user", "content": "7 - 4 ="}],
+                              "max_tokens": 12, "stream": True}),
             ("/generate", {"text": "5 + 5 =", "stream": True, "sampling_params": {"max_new_tokens": 8}})])
         status, _, done = await stream(self.url, path, body)
         self.note(status, path)
@@ -231,13 +258,13 @@ class Soak:
             self.counts["refused"] += 1  # it closes before it has read everything
 
     async def too_long(self, draw):
-        status, _, body = await call(self.url, "/generate", {"input_ids": [5] * (CONTEXT + 1)})
+        status, _, body = await call(self.url, "/generate", {"input_ids": [5] * (self.context + 1)})
         self.note(status, "too long", (400,))
         if b"context_length_exceeded" not in body:
             self.fault(f"too long: {body[:200]}")
 
     async def giant(self, draw):
-        ids = [draw.randrange(8, 200) for _ in range(CONTEXT - 100)]  # another one each time: nothing is cached
+        ids = [draw.randrange(8, 200) for _ in range(self.context - 100)]  # another one each time: nothing is cached
         body = {"input_ids": ids, "stream": True, "sampling_params": {"max_new_tokens": 3, "ignore_eos": True}}
         begin = time.monotonic()
         status, times, _ = await stream(self.url, "/generate", body)
@@ -271,6 +298,8 @@ class Soak:
     async def watch_memory(self):
         while time.monotonic() < self.end and self.server.alive():
             self.rss.append(self.server.rss_mb())
+            if self.on_device:
+                self.device.append(await asyncio.to_thread(device_mb, self.server.process.pid))
             await asyncio.sleep(min(2.0, self.seconds / 40))
 
     async def state(self):
@@ -302,7 +331,7 @@ class Soak:
         # A process, so that its clock does not wait for these clients.
         context = multiprocessing.get_context("spawn")
         stop, (ours, theirs) = context.Event(), context.Pipe(False)
-        probe = context.Process(target=watch_gaps, args=(self.url, stop, theirs), daemon=True)
+        probe = context.Process(target=watch_gaps, args=(self.url, self.model, stop, theirs), daemon=True)
         probe.start()
         self.end = time.monotonic() + self.seconds
         await asyncio.gather(self.watch_memory(), *(self.client(number) for number in range(self.num_clients)))
@@ -325,22 +354,27 @@ def quantile(values, q):
 
 
 def run_clients(options):
-    server = Server(BIN / "baleen", "serve", TOP / "models" / MODEL, "--port", "0", "--cache-mib", "64",
-                    "--max-running-requests", str(RUNNING), "--max-queued-requests", str(options.clients),
+    server = Server(BIN / "baleen", "serve", options.model, "--port", "0", "--cache-mib", options.cache_mib,
+                    "--device", options.device, "--context-length", options.context, "--max-running-requests",
+                    str(RUNNING), "--max-queued-requests", str(options.clients),
                     "--decode-interval-ms", str(DECODE_INTERVAL_MS), "--max-body-mib", "1", "--log-level", "error",
-                    "--drain-timeout", "5")
-    soak = Soak(server, options.seconds, options.clients, options.seed)
+                    "--drain-timeout", "5", *shlex.split(options.serve_flags))
+    soak = Soak(server, options)
     times, left = asyncio.run(soak.run())
     gaps = [(a, b - a) for run in times for a, b in zip(run, run[1:])]
     beside = [gap for at, gap in gaps if any(begin <= at <= end for begin, end in soak.giants)]
-    third = max(1, len(soak.rss) // 3)
-    early, late = sorted(soak.rss[third // 2:third + third // 2 + 1]), sorted(soak.rss[-third:])
-    early_mb, late_mb = early[len(early) // 2], late[len(late) // 2]
+    early_mb, late_mb = early_and_late(soak.rss)
     code = server.stop()
     if code != 0:
         soak.fault(f"exit code {code}: {server.last_lines()}")
     if not options.short and late_mb > early_mb * (1 + MOST_RSS_GROWTH) + MOST_RSS_GROWTH_MB:
         soak.fault(f"memory grew from {early_mb:.0f} MB to {late_mb:.0f} MB")
+    device = {"device_early_mb": "", "device_late_mb": ""}
+    if soak.on_device:
+        early_device, late_device = early_and_late(soak.device)
+        device = {"device_early_mb": f"{early_device:.0f}", "device_late_mb": f"{late_device:.0f}"}
+        if late_device > early_device + MOST_DEVICE_GROWTH_MB:
+            soak.fault(f"memory of the device grew from {early_device:.0f} MB to {late_device:.0f} MB")
     if not beside:
         soak.fault("no token came beside a giant prompt")
     elif not options.short and quantile(beside, 0.99) > MOST_GAP_P99_S:
@@ -355,7 +389,7 @@ def run_clients(options):
             "gap_p99_ms": f"{1e3 * quantile([gap for _, gap in gaps], 0.99):.0f}",
             "gap_p99_beside_giant_ms": f"{1e3 * quantile(beside, 0.99):.0f}",
             "rss_early_mb": f"{early_mb:.0f}", "rss_late_mb": f"{late_mb:.0f}", "pages_left": left["pages"],
-            "threads_left": left["threads"], "files_left": left["files"]}
+            "threads_left": left["threads"], "files_left": left["files"]} | device
     return row, soak.faults
 
 
@@ -418,6 +452,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--streams", type=int, default=4000)
+    parser.add_argument("--model", type=pathlib.Path, default=TOP / "models" / "abacus", help="folder of the checkpoint")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--context", type=int, default=4096, help="tokens of a sequence")
+    parser.add_argument("--cache-mib", type=int, default=64)
+    parser.add_argument("--serve-flags", default="", help="more flags of baleen serve")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--short", action="store_true", help="bounds on time and memory growth are not held: too little "
                         "was measured, on a machine that does other things")
@@ -426,12 +465,16 @@ def main():
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     row, faults = run_clients(options)
-    idle, idle_faults = run_idle_streams(options.streams)
-    faults += idle_faults
-    commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], cwd=TOP,
-                            capture_output=True, text=True).stdout.strip() or "unknown"
-    row |= idle | {"commit": commit, "date": datetime.date.today().isoformat(), "seconds": int(options.seconds),
-                   "clients": options.clients, "result": "broken" if faults else "held"}
+    idle = dict.fromkeys(("idle_streams", "idle_rss_mb", "idle_health_ms"), "")
+    if options.streams > 0:
+        idle, idle_faults = run_idle_streams(options.streams)
+        faults += idle_faults
+    commit = os.environ.get("BALEEN_COMMIT") or subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], cwd=TOP, capture_output=True,
+        text=True).stdout.strip() or "unknown"
+    row |= idle | {"commit": commit, "date": datetime.date.today().isoformat(), "model": options.model.name,
+                   "device": options.device, "seconds": int(options.seconds), "clients": options.clients,
+                   "result": "broken" if faults else "held"}
     for name in COLUMNS:
         print(f"{name}: {row[name]}")
     for fault in faults:
