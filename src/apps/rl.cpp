@@ -11,9 +11,9 @@
 #include "apps/option_flags.h"
 #include "apps/rl_executor.h"
 #include "apps/stop_signals.h"
+#include "rl/rl_options.h"
 #include "rl/rl_report.h"
 #include "rl/rl_run.h"
-#include "train/option_list.h"
 
 namespace baleen::apps {
 namespace {

@@ -16,7 +16,7 @@ constexpr int32_t kStepTokens = 4096;
 std::unique_ptr<engine::Executor> make_rl_executor(model::ModelParameters shown,
                                                    const rl::RlConfig& config) {
   model::ForwardConfig forward;
-  forward.numerics = config.exactness == "off" ? "plain" : "plain+invariant";
+  forward.numerics = rl::rollout_numerics(config, shown.config.quantization_config.has_value());
   forward.record_choices = config.replay != "none";
   forward.num_threads = static_cast<int32_t>(config.threads);
   runner::RunnerConfig runner;

@@ -21,16 +21,24 @@ Numerics Numerics::plain() {
   return numerics;
 }
 
+/// Between the two parts of a name may stand "+fp8kv": rows and entries are rounded as a cache of
+/// 8 bits has them, where the base rounds nothing.
 Numerics Numerics::by_name(std::string_view name) {
-  constexpr std::string_view kSuffix = "+invariant";
-  const bool invariant = name.ends_with(kSuffix);
-  const std::string_view base = name.substr(0, name.size() - (invariant ? kSuffix.size() : 0));
+  std::string_view base = name;
+  const auto take = [&](std::string_view suffix) {
+    const bool found = base.ends_with(suffix);
+    base.remove_suffix(found ? suffix.size() : 0);
+    return found;
+  };
+  const bool invariant = take("+invariant");
+  const bool rounded_rows = take("+fp8kv");
   if (base != "reference" && base != "plain") {
     throw ConfigError("numerics \"" + std::string(name) +
                       "\" is not known; known are \"reference\" and \"plain\", each also with "
                       "\"+invariant\"");
   }
   Numerics numerics = base == "plain" ? plain() : reference();
+  numerics.kv_s8 = numerics.kv_s8 || rounded_rows;
   numerics.summation = invariant ? Summation::kInvariant : Summation::kFast;
   return numerics;
 }

@@ -46,9 +46,11 @@ std::shared_ptr<const Verifier> plain_verifier(std::string_view type,
   if (type == "remote_rm") {
     return std::make_shared<RemoteVerifier>(RemoteConfig{.url = config.rm_url});
   }
-  throw ConfigError(fmt::format("unknown rm_type \"{}\"; known are {} and each with boxed_",
-                                config.rm_type,
-                                fmt::join(verifier_names(), ", ")));
+  throw ConfigError(
+      fmt::format("unknown rm_type \"{}\"; known are {} and each with boxed_ or "
+                  "answer_",
+                  config.rm_type,
+                  fmt::join(verifier_names(), ", ")));
 }
 
 }  // namespace
@@ -70,7 +72,11 @@ std::vector<std::string> verifier_names() {
 
 std::shared_ptr<const Verifier> make_verifier(const VerifierConfig& config) {
   constexpr std::string_view kBoxed = "boxed_";
+  constexpr std::string_view kAnswer = "answer_";
   const std::string_view type = config.rm_type;
+  if (type.starts_with(kAnswer)) {
+    return std::make_shared<AnswerVerifier>(plain_verifier(type.substr(kAnswer.size()), config));
+  }
   if (!type.starts_with(kBoxed)) {
     return plain_verifier(type, config);
   }

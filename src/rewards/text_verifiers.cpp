@@ -224,4 +224,21 @@ std::vector<KnownCase> BoxedVerifier::known_cases() const {
   return cases;
 }
 
+Result<Score> AnswerVerifier::verify(const RewardInput& input, const CallLimits& limits) const {
+  const std::size_t end = input.response.rfind(kThinkEnd);
+  if (end == std::string::npos) {
+    return inner_->verify(input, limits);
+  }
+  RewardInput answer = input;
+  answer.response.erase(0, end + kThinkEnd.size());
+  return inner_->verify(answer, limits);
+}
+std::vector<KnownCase> AnswerVerifier::known_cases() const {
+  std::vector<KnownCase> cases = inner_->known_cases();
+  for (KnownCase& one : cases) {
+    one.input.response = "a thought" + std::string(kThinkEnd) + one.input.response;
+  }
+  return cases;
+}
+
 }  // namespace baleen::rewards

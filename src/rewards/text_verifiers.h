@@ -1,6 +1,6 @@
 #pragma once
 // The built-in verifiers that read text alone: exact, math, dapo, deepscaler, gpqa, f1, random and
-// deterministic_random, and the prefix boxed_. Made by make_verifier.
+// deterministic_random, and the prefixes boxed_ and answer_. Made by make_verifier.
 
 #include <cstdint>
 #include <memory>
@@ -83,6 +83,20 @@ class BoxedVerifier final : public Verifier {
  public:
   explicit BoxedVerifier(std::shared_ptr<const Verifier> inner) : inner_(std::move(inner)) {}
   std::string name() const override { return "boxed_" + inner_->name(); }
+  Result<Score> verify(const RewardInput& input, const CallLimits& limits) const override;
+  std::vector<KnownCase> known_cases() const override;
+  bool needs_label() const override { return inner_->needs_label(); }
+
+ private:
+  std::shared_ptr<const Verifier> inner_;
+};
+
+/// Gives the inner verifier what stands behind the last </think> in place of the response; without
+/// that tag all of it, as a model that was not asked to think answers.
+class AnswerVerifier final : public Verifier {
+ public:
+  explicit AnswerVerifier(std::shared_ptr<const Verifier> inner) : inner_(std::move(inner)) {}
+  std::string name() const override { return "answer_" + inner_->name(); }
   Result<Score> verify(const RewardInput& input, const CallLimits& limits) const override;
   std::vector<KnownCase> known_cases() const override;
   bool needs_label() const override { return inner_->needs_label(); }

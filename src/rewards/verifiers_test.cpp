@@ -35,6 +35,16 @@ TEST(VerifierTest, ExactComparesTheWholeTrimmedResponse) {
   EXPECT_EQ(score_of(of_type("boxed_exact"), "42", "42"), 0.0);
 }
 
+TEST(VerifierTest, AnswerReadsBehindTheThoughtWhereThereIsOne) {
+  const VerifierConfig answer = of_type("answer_exact");
+  EXPECT_EQ(score_of(answer, "95", "95"), 1.0);
+  EXPECT_EQ(score_of(answer, "7+8=15, 3+5+1=9.</think>95", "95"), 1.0);
+  EXPECT_EQ(score_of(answer, "95</think>96", "95"), 0.0);
+  EXPECT_EQ(score_of(answer, "95</think>", "95"), 0.0);
+  EXPECT_EQ(score_of(answer, "96</think>95</think> 95", "95"), 1.0);
+  EXPECT_EQ(score_of(of_type("answer_math"), "hm</think>\\boxed{95}", "95"), 1.0);
+}
+
 TEST(VerifierTest, DeepscalerReadsBehindTheThoughtAlone) {
   EXPECT_EQ(score_of(of_type("deepscaler"), "\\boxed{5}", "5"), 0.0);
   EXPECT_EQ(score_of(of_type("deepscaler"), "\\boxed{5}</think> hm", "5"), 0.0);

@@ -32,6 +32,8 @@ class AnswerJudge {
   virtual int64_t pending() const = 0;
   /// What is ready; waits at most `wait` for the first. Empty when nothing was submitted.
   virtual std::vector<Verdict> take(std::chrono::milliseconds wait) = 0;
+  /// 99th percentile of what a verification took since this was last asked; 0 where nobody looks.
+  virtual double take_milliseconds_p99() { return 0.0; }
 };
 
 }  // namespace baleen::rl

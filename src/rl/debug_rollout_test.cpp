@@ -67,6 +67,27 @@ TEST(DebugRolloutTest, EveryFieldIsWhereTheHeaderSays) {
             R"([{"prompt":"2+2=","label":"4","response":"4"},)"
             R"({"prompt":"2+2=","label":"4","response":"5\n"}])");
   EXPECT_THROW(save_debug_rollout("/proc/no/such", batch), SystemError);
+
+  const RolloutBatch again = load_debug_rollout(folder, 12);
+  ASSERT_EQ(again.groups.size(), 1U);
+  EXPECT_EQ(again.counts.first_reward, 0.5);
+  EXPECT_EQ(again.groups[0].prompt.label, "4");
+  EXPECT_THAT(again.groups[0].prompt.ids, ElementsAre(7, 8));
+  for (std::size_t i = 0; i < 2; ++i) {
+    const RolloutSample& saved = group.samples[i];
+    const RolloutSample& read = again.groups[0].samples.at(i);
+    EXPECT_EQ(read.index, saved.index);
+    EXPECT_EQ(read.ids, saved.ids);
+    EXPECT_EQ(read.logprobs, saved.logprobs);
+    EXPECT_EQ(read.mask, saved.mask);
+    EXPECT_EQ(read.versions, saved.versions);
+    EXPECT_EQ(read.accuracy, saved.accuracy);
+    EXPECT_EQ(read.status, saved.status);
+    EXPECT_EQ(read.remove_sample, saved.remove_sample);
+    EXPECT_EQ(read.choices, saved.choices);
+    EXPECT_EQ(read.response, saved.response);
+  }
+  EXPECT_THROW(load_debug_rollout(folder, 13), Error);
 }
 
 }  // namespace

@@ -20,15 +20,17 @@ double mean_score(const std::vector<RolloutSample>& answers) {
 EvaluationReport evaluate(const RlConfig& config,
                           RolloutManager& manager,
                           const PromptSource& source,
+                          AnswerJudge& judge,
                           bool sampled) {
   EvaluationReport report;
   const int64_t count = std::min(config.eval_prompts, source.num_evaluation_prompts());
   for (int64_t i = 0; i < count; ++i) {
     report.prompts.push_back(source.evaluation_prompt(i));
   }
-  report.greedy = manager.answer(report.prompts, 0.0, kEvaluationDraws);
+  report.greedy = manager.answer(report.prompts, 0.0, kEvaluationDraws, judge);
   if (sampled) {
-    report.sampled = manager.answer(report.prompts, config.rollout_temperature, kEvaluationDraws);
+    report.sampled =
+        manager.answer(report.prompts, config.rollout_temperature, kEvaluationDraws, judge);
   }
   return report;
 }

@@ -2,7 +2,7 @@
 // Scores the present weights on the evaluation's prompts: greedy answers, and one sampled answer
 // each. One thread.
 //
-//   EvaluationReport report = evaluate(config, manager, source, /*sampled=*/true);
+//   EvaluationReport report = evaluate(config, manager, source, judge, /*sampled=*/true);
 
 #include <cstdint>
 #include <vector>
@@ -23,6 +23,7 @@ double mean_score(const std::vector<RolloutSample>& answers);
 EvaluationReport evaluate(const RlConfig& config,
                           RolloutManager& manager,
                           const PromptSource& source,
+                          AnswerJudge& judge,
                           bool sampled);
 
 }  // namespace baleen::rl

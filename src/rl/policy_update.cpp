@@ -12,9 +12,7 @@
 #include "base/error.h"
 #include "policy/correction.h"
 #include "policy/reward_shaping.h"
-#include "policy/rollout_metrics.h"
-#include "train/packed_forward.h"
-#include "train/row_logprobs.h"
+#include "rl/policy_pass.h"
 
 namespace baleen::rl {
 namespace {
@@ -23,98 +21,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_from(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-/// The answer as the trainer feeds it: every trained token is a target.
-train::Sample train_sample(const RolloutSample& sample, std::span<const uint8_t> mask) {
-  train::Sample out;
-  out.number = sample.index;
-  out.ids = sample.ids;
-  out.weights.assign(static_cast<std::size_t>(sample.prompt_tokens), 0.0F);
-  for (const uint8_t trained : mask) {
-    out.weights.push_back(trained != 0 ? 1.0F : 0.0F);
-  }
-  return out;
-}
-
-struct PackedStep {
-  train::PackedBatch batch;
-  train::RowLogprobs values;  // of batch.main.targets
-};
-
-/// Where target `row` of the batch lies: its sample's number and the response token.
-struct TargetPlace {
-  int64_t number = 0;
-  int64_t position = 0;  // of the target token in its sample
-};
-
-TargetPlace place_of(const train::PackedBatch& batch, std::size_t row) {
-  return {batch.samples[static_cast<std::size_t>(batch.main.samples[row])].number,
-          batch.main.positions[row] + 1};
-}
-
-/// What all parts of a pass share.
-struct PassOptions {
-  const train::TrainerConfig& config;
-  const model::RopeTables& rope;
-  double temperature = 1.0;
-  const train::ChoiceReplay* replay = nullptr;  // choices of the rollout that are taken again
-};
-
-PassOptions pass_options(train::Trainer& trainer,
-                         const std::vector<std::vector<train::Sample>>& parts,
-                         double temperature,
-                         const train::ChoiceReplay* replay) {
-  int64_t longest = 1;
-  for (const std::vector<train::Sample>& part : parts) {
-    for (const train::Sample& sample : part) {
-      longest = std::max(longest, sample.fed_tokens());
-    }
-  }
-  return {trainer.config(),
-          trainer.tables(longest + trainer.config().pad_multiple),
-          temperature,
-          replay != nullptr && replay->parts().any() ? replay : nullptr};
-}
-
-PackedStep packed_step(const PassOptions& options,
-                       const model::ModelParameters& params,
-                       std::span<const train::Sample> samples) {
-  const train::TrainerConfig& config = options.config;
-  const train::LossDenominators ones{.weight = 1.0, .mtp_weight = 1.0};
-  PackedStep step;
-  step.batch = train::pack(samples,
-                           ones,
-                           {.device = params.embed.device(),
-                            .dtype = params.embed.scalar_type(),
-                            .pad_multiple = config.pad_multiple});
-  model::ChoicesByLayer given;
-  if (options.replay != nullptr) {
-    given = options.replay->given(step.batch);
-  }
-  const train::PackedForward out =
-      train::packed_forward(params,
-                            step.batch,
-                            {.numerics = config.objective.numerics,
-                             .tables = &options.rope,
-                             .given = options.replay == nullptr ? nullptr : &given});
-  step.values = train::row_logprobs(out.hidden,
-                                    params.head,
-                                    step.batch.main.targets,
-                                    {.numerics = config.objective.numerics,
-                                     .chunk_rows = config.objective.chunk_rows,
-                                     .temperature = options.temperature,
-                                     .entropy = true});
-  return step;
-}
-
-const float* host_values(const at::Tensor& tensor, at::Tensor& holder) {
-  holder = tensor.detach().to(at::kCPU, at::kFloat).contiguous();
-  return holder.const_data_ptr<float>();
-}
-
-void append(policy::Metrics& to, const policy::Metrics& from) {
-  to.insert(to.end(), from.begin(), from.end());
 }
 
 /// Adds `from` to the running sums of the steps, by name.
@@ -432,98 +338,6 @@ UpdateReport PolicyUpdate::run(const RolloutBatch& batch, int64_t version) {
   replay_.clear();
   report.train_seconds = seconds_from(begin);
   return report;
-}
-
-/// Records of the rows that are trained, all of them held against their answers before the first
-/// update; and on a few of them how far the trainer would have chosen alike.
-void PolicyUpdate::fill_replay(std::span<const Row> rows, UpdateReport& report) {
-  constexpr std::size_t kMeasured = 8;
-  replay_.clear();
-  if (!replay_.parts().any()) {
-    return;
-  }
-  std::vector<train::Sample> measured;
-  for (const Row& row : rows) {
-    if (!row.trained()) {
-      continue;
-    }
-    train::Sample sample = train_sample(*row.sample, row.mask);
-    replay_.add(sample, row.sample->choices.value_or(cache::ChoiceRecords()));
-    if (measured.size() < kMeasured) {
-      measured.push_back(std::move(sample));
-    }
-  }
-  if (measured.empty()) {
-    return;
-  }
-  const at::NoGradGuard no_grad;
-  const PassOptions options =
-      pass_options(trainer_, {measured}, config_.rollout_temperature, &replay_);
-  const model::ModelParameters& leaves = trainer_.masters().leaves();
-  const train::PackedBatch batch =
-      train::pack(measured,
-                  {.weight = 1.0, .mtp_weight = 1.0},
-                  {.device = leaves.embed.device(), .dtype = leaves.embed.scalar_type()});
-  train::ReplayAgreement agreement;
-  train::replayed_forward(leaves,
-                          batch,
-                          {.numerics = options.config.objective.numerics,
-                           .tables = &options.rope,
-                           .routing = true,
-                           .index_scores = true},
-                          replay_,
-                          train::ReplayMode::kPlay,
-                          &agreement);
-  report.metrics.emplace_back("replay/route_agreement", agreement.route_agreement());
-  report.metrics.emplace_back("replay/route_margin", agreement.route_margin());
-  report.metrics.emplace_back("replay/pick_jaccard", agreement.pick_jaccard());
-  report.metrics.emplace_back(
-      "replay/bytes_per_token",
-      static_cast<double>(replay_.num_bytes()) / static_cast<double>(replay_.num_tokens()));
-}
-
-void PolicyUpdate::add_means(std::span<const Row> rows,
-                             int64_t version,
-                             UpdateReport& report) const {
-  std::vector<policy::DriftRow> drift;
-  std::vector<policy::RolloutFacts> facts;
-  for (const Row& row : rows) {
-    const RolloutSample& sample = *row.sample;
-    policy::DriftRow& measured = drift.emplace_back();
-    measured.sample = sample.index;
-    measured.prompt_tokens = sample.prompt_tokens;
-    measured.mask = row.mask;
-    measured.train = policy::Numbers(row.old);
-    measured.rollout = policy::Numbers(sample.logprobs);
-    measured.fresh = !sample.mixed_versions() && sample.oldest_version() == version;
-    policy::RolloutFacts& fact = facts.emplace_back();
-    fact.sample = sample.index;
-    fact.reward = row.reward;
-    fact.prompt_tokens = sample.prompt_tokens;
-    fact.end = sample.status == SampleStatus::kTruncated ? policy::SampleEnd::kTruncated
-                                                         : policy::SampleEnd::kCompleted;
-    fact.mask = row.mask;
-    fact.tokens = std::span(sample.ids).subspan(static_cast<std::size_t>(sample.prompt_tokens));
-    fact.logprobs = policy::Numbers(row.old);
-    fact.rollout_logprobs = policy::Numbers(sample.logprobs);
-    if (reference_) {
-      fact.ref_logprobs = policy::Numbers(row.reference);
-    }
-    fact.advantages = policy::Numbers(row.advantages);
-    fact.returns = policy::Numbers(row.returns);
-    fact.entropy = policy::Numbers(row.entropy);
-    fact.oldest_version = sample.oldest_version();
-    fact.newest_version = sample.newest_version();
-  }
-  append(report.metrics, policy::rollout_metrics(facts));
-  report.drift =
-      policy::measure_drift(drift, {.index_topk = trainer_.masters().config().index_topk});
-  append(report.metrics, report.drift.metrics());
-  for (const auto& [name, value] : report.metrics) {
-    if (name == "rollout/entropy") {
-      report.entropy = value;
-    }
-  }
 }
 
 }  // namespace baleen::rl

@@ -69,6 +69,33 @@ std::string text_of(const json::object& line, const std::string& key, const std:
   throw ConfigError(fmt::format("{}: \"{}\" is neither a string nor a number", where, key));
 }
 
+/// What a user says, or a list of messages.
+std::vector<text::ChatMessage> messages_of(const json::object& line,
+                                           const std::string& key,
+                                           const std::string& where) {
+  const json::value* value = line.if_contains(key);
+  const json::array* list = value == nullptr ? nullptr : value->if_array();
+  std::vector<text::ChatMessage> messages;
+  if (list == nullptr) {
+    messages.emplace_back().content = text_of(line, key, where);
+    return messages;
+  }
+  for (const json::value& entry : *list) {
+    const json::object* object = entry.if_object();
+    const json::value* role = object == nullptr ? nullptr : object->if_contains("role");
+    const auto known = role != nullptr && role->is_string()
+                           ? text::parse_role(std::string_view(role->as_string()))
+                           : std::nullopt;
+    if (!known) {
+      throw ConfigError(fmt::format("{}: \"{}\": every message needs a known role", where, key));
+    }
+    text::ChatMessage& message = messages.emplace_back();
+    message.role = *known;
+    message.content = text_of(*object, "content", where);
+  }
+  return messages;
+}
+
 class FilePrompts final : public PromptSource {
  public:
   FilePrompts(const std::vector<std::string>& train_files,
@@ -129,16 +156,27 @@ class FilePrompts final : public PromptSource {
     }
     Prompt prompt;
     prompt.number = static_cast<int64_t>(prompts.size());
-    prompt.text = text_of(*object, options_.input_key, where);
+    std::vector<text::ChatMessage> messages;
+    if (options_.chat) {
+      messages = messages_of(*object, options_.input_key, where);
+      prompt.text = messages.empty() ? "" : messages.back().content;
+    } else {
+      prompt.text = text_of(*object, options_.input_key, where);
+    }
     if (!options_.label_key.empty()) {
       prompt.label = text_of(*object, options_.label_key, where);
     }
     if (const json::value* metadata = object->if_contains(options_.metadata_key)) {
       prompt.metadata = json::serialize(*metadata);
     }
-    prompt.ids = tokenizer_.encode(prompt.text);
-    if (prompt.ids.empty()) {
+    if (prompt.text.empty()) {
       throw ConfigError(where + ": the prompt is empty");
+    }
+    try {
+      prompt.ids = options_.chat ? options_.chat->ids(messages, prompt.number)
+                                 : tokenizer_.encode(prompt.text);
+    } catch (const ConfigError& refused) {
+      throw ConfigError(where + ": " + refused.what());
     }
     if (options_.max_prompt_tokens > 0 &&
         static_cast<int64_t>(prompt.ids.size()) > options_.max_prompt_tokens) {

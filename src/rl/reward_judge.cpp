@@ -43,6 +43,7 @@ class PoolJudge final : public AnswerJudge {
     pending_ -= static_cast<int64_t>(ready.size());
     return ready;
   }
+  double take_milliseconds_p99() override { return pool_.take_counts().milliseconds_p99; }
 
  private:
   /// Shared with callbacks, which may come after the judge is gone.
@@ -86,9 +87,9 @@ class PoolJudge final : public AnswerJudge {
 
 }  // namespace
 
-std::unique_ptr<AnswerJudge> make_judge(const RlConfig& config) {
+std::unique_ptr<AnswerJudge> make_judge(const RlConfig& config, const std::string& rm_type) {
   rewards::VerifierConfig verifier_config;
-  verifier_config.rm_type = config.rm_type;
+  verifier_config.rm_type = rm_type;
   verifier_config.rm_pattern = config.rm_pattern;
   verifier_config.rm_schema = config.rm_schema;
   verifier_config.rm_url = config.rm_url;

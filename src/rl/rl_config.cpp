@@ -1,5 +1,6 @@
 #include "rl/rl_config.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -7,8 +8,8 @@
 
 #include "base/error.h"
 #include "policy/batch_arithmetic.h"
+#include "rl/rl_options.h"
 #include "train/nano_tasks.h"
-#include "train/option_list.h"
 
 namespace baleen::rl {
 namespace {
@@ -87,7 +88,7 @@ void check_sampling(const RlConfig& c) {
                   "tokens is not recorded; leave top_p at 1 and top_k at -1");
   }
   const int64_t longest = c.rollout_max_prompt_len + c.rollout_max_response_len;
-  if (longest > kNanoPositions) {
+  if (c.model.empty() && longest > kNanoPositions) {
     reject_option(
         "rollout_max_response_len",
         fmt::format(
@@ -163,9 +164,58 @@ void check_algorithm(const RlConfig& c) {
   loss_config(c).validate();
 }
 
+bool is_abacus(const std::string& task) {
+  return task == "abacus";
+}
+
+void check_task(const std::string& task) {
+  if (!is_abacus(task)) {
+    train::NanoTask::check_name("task", task);
+  }
+}
+
+/// What the run starts from and what it asks.
+void check_start(const RlConfig& c) {
+  check_one_of("thinking", c.thinking, {"off", "on", "alternate"});
+  check_one_of("chat_profile", c.chat_profile, {"", "v4", "v4-0731", "v4.1"});
+  const bool own_prompts = !c.prompt_data.empty();
+  if (c.model.empty()) {
+    if (is_abacus(c.task) || c.apply_chat_template || !c.export_to.empty()) {
+      reject_option("model",
+                    fmt::format("{} needs a checkpoint folder; name one",
+                                is_abacus(c.task)       ? "task abacus"
+                                : c.apply_chat_template ? "apply_chat_template"
+                                                        : "export_to"));
+    }
+    return;
+  }
+  if (!own_prompts && !is_abacus(c.task)) {
+    reject_option(
+        "task",
+        fmt::format("{} is made for the nano model; choose abacus, or name prompt_data", c.task));
+  }
+  if (c.sft_steps != 0) {
+    reject_option("sft_steps",
+                  fmt::format("{} steps, but a run from --model has no warm-up: set it to 0 and "
+                              "teach with baleen train",
+                              c.sft_steps));
+  }
+}
+
 void check_exactness(const RlConfig& c) {
   check_one_of("exactness", c.exactness, {"batch", "off"});
-  check_one_of("rollout_quant", c.rollout_quant, {"none", "bf16", "fp8", "fp4"});
+  if (c.rollout_quant != "none") {
+    for (std::size_t begin = 0; begin <= c.rollout_quant.size();) {
+      const std::size_t end = std::min(c.rollout_quant.find('+', begin), c.rollout_quant.size());
+      check_one_of("rollout_quant",
+                   c.rollout_quant.substr(begin, end - begin),
+                   {"none", "bf16", "fp8", "fp4", "fp8kv"});
+      begin = end + 1;
+    }
+    if (!c.model.empty()) {
+      reject_option("rollout_quant", "a run from --model rolls out in the formats of its files");
+    }
+  }
   check_one_of("replay", c.replay, {"none", "routes", "picks", "both"});
   if (c.rollout_quant != "none" && c.exactness != "off") {
     reject_option("exactness",
@@ -178,10 +228,17 @@ void check_exactness(const RlConfig& c) {
 }  // namespace
 
 RlConfig default_rl_config(const std::string& task, const std::string& algo) {
-  train::NanoTask::check_name("task", task);
+  check_task(task);
   RlConfig c;
   c.task = task;
   c.algo = algo;
+  if (is_abacus(task)) {
+    c.thinking = "alternate";
+    c.rm_type = "answer_exact";
+    c.rollout_max_response_len = 64;
+    c.sft_steps = 0;
+    c.lr = 1e-4;
+  }
   if (algo == "dapo") {
     c.eps_clip_high = 0.28;
     c.loss_agg = "token_mean";
@@ -240,7 +297,8 @@ void settle(RlConfig& c) {
 }
 
 void validate(const RlConfig& c) {
-  train::NanoTask::check_name("task", c.task);
+  check_task(c.task);
+  check_start(c);
   if (c.out.empty()) {
     reject_option("out", "name a folder for checkpoints and metrics");
   }
@@ -318,6 +376,24 @@ bool compares_with_rollout(const RlConfig& c) {
   return c.get_mismatch_metrics || correction_config(c).kind != policy::CorrectionKind::kNone;
 }
 
+namespace {
+
+std::string numerics_name(const RlConfig& c, bool rounded, bool rounded_rows) {
+  std::string name = rounded ? "reference" : "plain";
+  name += rounded_rows ? "+fp8kv" : "";
+  return name + (c.exactness == "off" ? "" : "+invariant");
+}
+
+}  // namespace
+
+std::string rollout_numerics(const RlConfig& c, bool rounded) {
+  return numerics_name(c, rounded, c.rollout_quant.find("fp8kv") != std::string::npos);
+}
+
+std::string trainer_numerics(const RlConfig& c, bool rounded) {
+  return numerics_name(c, rounded, /*rounded_rows=*/false);
+}
+
 int64_t groups_per_step(const RlConfig& c) {
   return c.global_batch_size / c.n_samples_per_prompt;
 }
@@ -326,6 +402,8 @@ train::RunSettings rl_settings(const RlConfig& config) {
   RlConfig shown = config;
   return train::option_settings(train::options_of(shown),
                                 {"out",
+                                 "model",
+                                 "export_to",
                                  "num_rollout",
                                  "save_interval",
                                  "keep_checkpoints",
@@ -338,6 +416,7 @@ train::RunSettings rl_settings(const RlConfig& config) {
                                  "prompt_data",
                                  "rollout_wal",
                                  "save_debug_rollout_data",
+                                 "eval_rm_type",
                                  "max_running",
                                  "rollout_progress_timeout_s",
                                  "reward_workers",

@@ -1,12 +1,11 @@
-#include "rl/rl_config.h"
-
 #include <functional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "train/option_list.h"
+#include "ops/numerics_config.h"
+#include "rl/rl_options.h"
 
 namespace baleen::rl {
 namespace {
@@ -77,6 +76,56 @@ TEST(RlConfigTest, RefusalsNameTheOptionAndTheFix) {
               HasSubstr("keep_order: \"random\" is none of submit, finish"));
   EXPECT_THAT(refusal([](RlConfig& c) { c.freeze_indexer = false; }), HasSubstr("freeze_indexer"));
   EXPECT_THROW(default_rl_config("sort", "ppo"), ConfigError);
+}
+
+TEST(RlConfigTest, ARunFromAModelHasItsOwnRules) {
+  const auto of_abacus = [](const std::function<void(RlConfig&)>& change) {
+    RlConfig config = default_rl_config("abacus", "dapo");
+    config.model = "models/abacus";
+    change(config);
+    try {
+      settle(config);
+      validate(config);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(of_abacus([](RlConfig&) {}), "accepted");
+  EXPECT_THAT(of_abacus([](RlConfig& c) { c.model.clear(); }),
+              HasSubstr("model: task abacus needs a checkpoint folder"));
+  EXPECT_THAT(of_abacus([](RlConfig& c) { c.task = "sort"; }),
+              HasSubstr("task: sort is made for the nano model"));
+  EXPECT_THAT(of_abacus([](RlConfig& c) { c.sft_steps = 5; }), HasSubstr("sft_steps: 5 steps"));
+  EXPECT_THAT(of_abacus([](RlConfig& c) { c.thinking = "hard"; }), HasSubstr("thinking: "));
+  EXPECT_THAT(of_abacus([](RlConfig& c) {
+                c.exactness = "off";
+                c.rollout_quant = "bf16";
+              }),
+              HasSubstr("rollout_quant: a run from --model"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.export_to = "x"; }),
+              HasSubstr("model: export_to needs a checkpoint folder"));
+}
+
+TEST(RlConfigTest, NumericsFollowFromExactnessAndFormats) {
+  RlConfig config = default_rl_config("sort", "dapo");
+  EXPECT_EQ(rollout_numerics(config, false), "plain+invariant");
+  EXPECT_EQ(trainer_numerics(config, true), "reference+invariant");
+  config.exactness = "off";
+  config.rollout_quant = "bf16+fp8kv";
+  settle(config);
+  EXPECT_NO_THROW(validate(config));
+  EXPECT_EQ(rollout_numerics(config, false), "plain+fp8kv");
+  EXPECT_EQ(trainer_numerics(config, false), "plain");
+  ops::Numerics rounded = ops::Numerics::plain();
+  rounded.kv_s8 = true;
+  EXPECT_EQ(ops::Numerics::by_name("plain+fp8kv"), rounded);
+  EXPECT_THROW(ops::Numerics::by_name("plain+invariant+fp8kv"), ConfigError);
+  EXPECT_THAT(refusal([](RlConfig& c) {
+                c.exactness = "off";
+                c.rollout_quant = "bf16+int3";
+              }),
+              HasSubstr("rollout_quant: \"int3\""));
 }
 
 TEST(RlConfigTest, RecipesAreWhatTheirNamesSay) {

@@ -77,6 +77,7 @@ policy::Metrics rollout_metrics(const RlConfig& config,
   out.emplace_back("rollout/aborted_tokens", static_cast<double>(timings.aborted_tokens));
   out.emplace_back("rollout/resumed_tokens", static_cast<double>(timings.resumed_tokens));
   out.emplace_back("rollout/dropped_pending_len_mean", timings.dropped_pending_len_mean);
+  out.emplace_back("reward/time_ms_p99", timings.reward_milliseconds_p99);
   out.emplace_back("perf/rollout_time", seconds.generate);
   out.emplace_back("perf/train_time", update.train_seconds);
   out.emplace_back("perf/actor_train_time", update.train_seconds - update.score_seconds);

@@ -1,7 +1,7 @@
 #pragma once
-// The figures of a rollout under their names. Those under perf/, rollout/aborted_tokens,
-// rollout/dropped_pending_len_mean and rollout/resumed_tokens tell of the moment at which things
-// happened; all others are functions of config, data and seeds. Pure.
+// The figures of a rollout under their names. Those under perf/, reward/time_ms_p99,
+// rollout/aborted_tokens, rollout/dropped_pending_len_mean and rollout/resumed_tokens tell of the
+// moment at which things happened; all others are functions of config, data and seeds. Pure.
 //
 //   train::Metrics metrics = rollout_metrics(batch, timings, update, version);
 

@@ -18,17 +18,18 @@
 #include "rl/checked_publishers.h"
 #include "rl/debug_rollout.h"
 #include "rl/evaluation.h"
-#include "rl/nano_tokenizer.h"
 #include "rl/numeric_cell.h"
 #include "rl/policy_update.h"
+#include "rl/prompt_source.h"
 #include "rl/reward_judge.h"
 #include "rl/rl_metrics.h"
+#include "rl/rl_options.h"
 #include "rl/rollout_manager.h"
 #include "rl/step_journal.h"
 #include "rl/warm_up.h"
 #include "train/loss_plot.h"
 #include "train/metrics_file.h"
-#include "train/option_list.h"
+#include "train/published.h"
 #include "train/train_checkpoint.h"
 #include "weights/mapped_file.h"
 
@@ -67,11 +68,13 @@ model::ModelParameters copy_of(const model::ModelParameters& values) {
   return out;
 }
 
-std::unique_ptr<PromptSource> open_prompts(const RlConfig& config,
-                                           const text::Tokenizer& tokenizer) {
+std::unique_ptr<PromptSource> open_prompts(const RlConfig& config, const StartFiles& files) {
   const auto seed = static_cast<uint64_t>(config.rollout_seed);
+  const ChatPromptWriter writer{.tokenizer = files.tokenizer.get(),
+                                .profile = files.profile,
+                                .thinking = prompt_thinking(config.thinking)};
   if (config.prompt_data.empty()) {
-    return task_prompts(config.task, seed);
+    return config.model.empty() ? task_prompts(config.task, seed) : abacus_prompts(writer, seed);
   }
   PromptFileOptions options;
   options.input_key = config.input_key;
@@ -80,7 +83,10 @@ std::unique_ptr<PromptSource> open_prompts(const RlConfig& config,
   options.max_prompt_tokens = config.rollout_max_prompt_len;
   options.shuffle = config.rollout_shuffle;
   options.seed = seed;
-  return file_prompts(config.prompt_data, config.eval_prompt_data, tokenizer, options);
+  if (config.apply_chat_template) {
+    options.chat = writer;
+  }
+  return file_prompts(config.prompt_data, config.eval_prompt_data, *files.tokenizer, options);
 }
 
 class RlRun {
@@ -89,9 +95,11 @@ class RlRun {
       : config_(config),
         events_(events),
         out_(config.out),
-        tokenizer_(nano_tokenizer()),
-        source_(open_prompts(config, *tokenizer_)),
-        judge_(make_judge(config)),
+        files_(open_start(config)),
+        source_(open_prompts(config, files_)),
+        judge_(make_judge(config, config.rm_type)),
+        eval_judge_(config.eval_rm_type.empty() ? nullptr
+                                                : make_judge(config, config.eval_rm_type)),
         trainer_(policy_trainer(config)),
         settings_(rl_settings(config)),
         update_(config_, trainer_),
@@ -102,7 +110,7 @@ class RlRun {
       update_.set_reference(copy_of(trainer_.masters().values()));
     }
     restore();
-    engine::EngineConfig engine_config = engine::EngineConfig::for_tokenizer(*tokenizer_);
+    engine::EngineConfig engine_config = engine::EngineConfig::for_tokenizer(*files_.tokenizer);
     engine_config.max_running = static_cast<int32_t>(config.max_running);
     engine_config.max_queued = kQueuedAnswers;
     engine_config.max_prefills = static_cast<int32_t>(config.max_running);
@@ -116,7 +124,7 @@ class RlRun {
       engines_.push_back(std::make_unique<engine::Engine>(
           engine_config,
           make_executor(served, config),
-          tokenizer_,
+          files_.tokenizer,
           *registries_.emplace_back(std::make_unique<MetricRegistry>())));
       engines_.back()->start();
       engines.push_back(engines_.back().get());
@@ -130,7 +138,7 @@ class RlRun {
       publisher_ = std::make_unique<SharedPublisher>(trainer_.masters(), own);
     }
     manager_ = std::make_unique<RolloutManager>(
-        config_, std::move(engines), *source_, *tokenizer_, *judge_);
+        config_, std::move(engines), *source_, *files_.tokenizer, *judge_);
     manager_->set_data(std::move(data_));
   }
 
@@ -167,6 +175,13 @@ class RlRun {
     for (const auto& engine : engines_) {
       engine->stop();
     }
+    if (!config_.export_to.empty() && !summary_.stopped) {
+      train::export_model(trainer_.masters().values(),
+                          trainer_.masters().rounding() == train::WeightRounding::kServed,
+                          config_.model,
+                          config_.export_to);
+      say("wrote the model to " + config_.export_to);
+    }
     summary_.next_rollout = rollout_;
     for (const train::PlotPoint& point : curve_) {
       summary_.rewards.push_back(point.value);
@@ -190,6 +205,12 @@ class RlRun {
     }
   }
 
+  void say(const std::string& line) const {
+    if (events_.say) {
+      events_.say(line);
+    }
+  }
+
   void restore() {
     const fs::path root = out_ / "checkpoints";
     if (!train::restore_checkpoint(root, trainer_, settings_)) {
@@ -198,9 +219,7 @@ class RlRun {
     DecodedBatch saved = decode_batch(train::checkpoint_file(root, kDataFile), kDataFile);
     rollout_ = saved.batch.rollout_id;
     data_ = std::move(saved.data);
-    if (events_.say) {
-      events_.say(fmt::format("continues {} at rollout {}", config_.out, rollout_));
-    }
+    say(fmt::format("continues {} at rollout {}", config_.out, rollout_));
   }
 
   std::string effective_config() const {
@@ -222,6 +241,9 @@ class RlRun {
     if (std::optional<DecodedBatch> known = journal_.load(rollout_)) {
       manager_->set_data(std::move(known->data));
       return std::move(known->batch);
+    }
+    if (!config_.load_debug_rollout_data.empty()) {
+      return load_debug_rollout(config_.load_debug_rollout_data, rollout_);
     }
     std::optional<TokenLog> log;
     if (config_.rollout_wal) {
@@ -285,9 +307,7 @@ class RlRun {
       health.grad_norm = report.gradient_norm;
     }
     for (const policy::Alarm& alarm : alarms_.observe(health)) {
-      if (events_.say) {
-        events_.say(fmt::format("warning: rollout {}: {}", rollout_, alarm.message));
-      }
+      say(fmt::format("warning: rollout {}: {}", rollout_, alarm.message));
     }
   }
 
@@ -303,8 +323,8 @@ class RlRun {
           report.least_ess,
           config_.min_ess));
     }
-    if (verdict == Verdict::kWarn && events_.say) {
-      events_.say(fmt::format(
+    if (verdict == Verdict::kWarn) {
+      say(fmt::format(
           "warning: rollout {}: train/ess_ratio {:.3g} is below 0.5", rollout_, report.least_ess));
     }
   }
@@ -323,20 +343,18 @@ class RlRun {
 
   /// Of the present weights, whose version is the number of rollouts that were trained.
   train::Metrics write_evaluation(train::MetricsFile& evals, bool sampled) {
-    const EvaluationReport report = evaluate(config_, *manager_, *source_, sampled);
+    const EvaluationReport report =
+        evaluate(config_, *manager_, *source_, eval_judge_ ? *eval_judge_ : *judge_, sampled);
     const double greedy = mean_score(report.greedy);
     (rollout_ == 0 ? summary_.greedy_start : summary_.greedy_end) = greedy;
     const train::Metrics values = evaluation_metrics(config_.task, report);
     train::Metrics line = {{"train/step", static_cast<double>(rollout_)}};
     line.insert(line.end(), values.begin(), values.end());
     evals.write(line);
-    if (events_.say) {
-      events_.say(
-          fmt::format("eval v{} | greedy {:.3f}{}",
-                      rollout_,
-                      greedy,
-                      sampled ? fmt::format(" | pass@1 {:.3f}", mean_score(report.sampled)) : ""));
-    }
+    say(fmt::format("eval v{} | greedy {:.3f}{}",
+                    rollout_,
+                    greedy,
+                    sampled ? fmt::format(" | pass@1 {:.3f}", mean_score(report.sampled)) : ""));
     summary_.solved.clear();
     summary_.failed.clear();
     for (std::size_t i = 0; i < report.greedy.size(); ++i) {
@@ -386,9 +404,10 @@ class RlRun {
   const RlConfig& config_;
   const RlEvents& events_;
   fs::path out_;
-  std::shared_ptr<const text::Tokenizer> tokenizer_;  // shared with the engine
+  StartFiles files_;
   std::unique_ptr<PromptSource> source_;
   std::unique_ptr<AnswerJudge> judge_;
+  std::unique_ptr<AnswerJudge> eval_judge_;  // null: judge_
   train::Trainer trainer_;
   train::RunSettings settings_;
   PolicyUpdate update_;
@@ -411,6 +430,7 @@ RlSummary run_rl(const RlConfig& config,
                  const ExecutorMaker& make_executor,
                  const RlEvents& events) {
   validate(config);
+  train::check_export_folder(config.export_to);
   std::error_code error;
   fs::create_directories(config.out, error);
   if (error) {

@@ -67,6 +67,7 @@ RolloutBatch RolloutManager::generate(int64_t rollout_id, int64_t version, Token
     batch.counts.first_reward /= static_cast<double>(batch.counts.first_samples);
   }
   timings_.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  timings_.reward_milliseconds_p99 = judge_.take_milliseconds_p99();
   log_ = nullptr;
   return batch;
 }

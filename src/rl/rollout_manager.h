@@ -45,6 +45,7 @@ struct RolloutTimings {
   int64_t generated_tokens = 0;
   int64_t resumed_tokens = 0;  // taken from the log of a run that was ended
   double dropped_pending_len_mean = 0.0;
+  double reward_milliseconds_p99 = 0.0;  // of one verification
 };
 
 class RolloutManager {
@@ -65,10 +66,12 @@ class RolloutManager {
   void set_data(DataState data) { data_ = std::move(data); }
   const RolloutTimings& timings() const { return timings_; }
 
-  /// Answers to fixed prompts, one each, in their order. `temperature` 0: greedy.
+  /// Answers to fixed prompts, one each, in their order, judged by `judge`. `temperature` 0:
+  /// greedy.
   std::vector<RolloutSample> answer(const std::vector<Prompt>& prompts,
                                     double temperature,
-                                    uint64_t seed);
+                                    uint64_t seed,
+                                    AnswerJudge& judge);
 
  private:
   /// A group under way.

@@ -101,7 +101,8 @@ std::string RolloutManager::response_text(const RolloutSample& sample) const {
 
 std::vector<RolloutSample> RolloutManager::answer(const std::vector<Prompt>& prompts,
                                                   double temperature,
-                                                  uint64_t seed) {
+                                                  uint64_t seed,
+                                                  AnswerJudge& judge) {
   std::vector<RolloutSample> samples;
   int64_t running = 0;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -127,7 +128,7 @@ std::vector<RolloutSample> RolloutManager::answer(const std::vector<Prompt>& pro
   }
   int64_t judged = 0;
   const auto take_all = [&](std::chrono::milliseconds wait) {
-    for (const Verdict& verdict : judge_.take(wait)) {
+    for (const Verdict& verdict : judge.take(wait)) {
       samples[static_cast<std::size_t>(verdict.index)].reward = verdict.score;
       ++judged;
     }
@@ -151,7 +152,7 @@ std::vector<RolloutSample> RolloutManager::answer(const std::vector<Prompt>& pro
                             ? SampleStatus::kCompleted
                             : SampleStatus::kTruncated;
         sample.response = response_text(sample);
-        judge_.submit(prompts[static_cast<std::size_t>(sample.index)], sample);
+        judge.submit(prompts[static_cast<std::size_t>(sample.index)], sample);
       }
     }
     take_all(running > 0 ? std::chrono::milliseconds(0) : kLook);

@@ -1,17 +1,23 @@
 #include "rl/warm_up.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "model/load_parameters.h"
+#include "rl/nano_tokenizer.h"
+#include "text/chat_profile.h"
 #include "train/nano_model.h"
 #include "train/run_sources.h"
 #include "train/sft_run.h"
 #include "train/train_checkpoint.h"
+#include "weights/config_json.h"
 
 namespace baleen::rl {
 namespace {
@@ -36,12 +42,9 @@ train::SftConfig warm_up_config(const RlConfig& config) {
   return sft;
 }
 
-train::TrainerConfig policy_trainer_config(const RlConfig& config) {
+train::TrainerConfig policy_trainer_config(const RlConfig& config, bool rounded) {
   train::TrainerConfig out;
-  out.objective.numerics = ops::Numerics::plain();
-  if (config.exactness != "off") {
-    out.objective.numerics.summation = ops::Summation::kInvariant;
-  }
+  out.objective.numerics = ops::Numerics::by_name(trainer_numerics(config, rounded));
   out.optimizer.beta1 = config.adam_beta1;
   out.optimizer.beta2 = config.adam_beta2;
   out.optimizer.epsilon = config.adam_epsilon;
@@ -75,11 +78,38 @@ void take_moments(const train::Trainer& from, train::Trainer& to) {
 
 train::Trainer fresh_policy_trainer(const RlConfig& config, model::ModelParameters params) {
   const train::FreezeRules rules(frozen_parts(config), params);
-  return {train::Masters(std::move(params), rules, train::WeightRounding::kNone),
-          policy_trainer_config(config)};
+  const bool rounded = params.config.quantization_config.has_value();
+  return {train::Masters(std::move(params),
+                         rules,
+                         rounded ? train::WeightRounding::kServed : train::WeightRounding::kNone),
+          policy_trainer_config(config, rounded)};
 }
 
 }  // namespace
+
+StartFiles open_start(const RlConfig& config) {
+  if (config.model.empty()) {
+    return {.tokenizer = nano_tokenizer()};
+  }
+  const std::filesystem::path folder = config.model;
+  StartFiles files;
+  files.tokenizer = text::Tokenizer::load(folder / "tokenizer.json");
+  files.profile =
+      text::choose_chat_profile(
+          folder, config.chat_profile.empty() ? std::nullopt : std::optional(config.chat_profile))
+          .profile;
+  const int64_t positions =
+      weights::read_config_json(folder / "config.json").config.max_position_embeddings;
+  const int64_t longest = config.rollout_max_prompt_len + config.rollout_max_response_len;
+  if (longest > positions) {
+    throw ConfigError(
+        fmt::format("rollout_max_response_len: prompt and answer may have {} tokens, {} takes {}",
+                    longest,
+                    config.model,
+                    positions));
+  }
+  return files;
+}
 
 bool run_warm_up(const RlConfig& config, const RlEvents& events) {
   if (config.sft_steps == 0) {
@@ -99,6 +129,11 @@ bool run_warm_up(const RlConfig& config, const RlEvents& events) {
 }
 
 train::Trainer policy_trainer(const RlConfig& config) {
+  if (!config.model.empty()) {
+    return fresh_policy_trainer(
+        config,
+        model::load_parameters(config.model, at::TensorOptions(at::kFloat), /*with_mtp=*/true));
+  }
   const train::SftConfig sft = warm_up_config(config);
   if (config.sft_steps == 0) {
     return fresh_policy_trainer(

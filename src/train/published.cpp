@@ -5,8 +5,11 @@
 #include <string>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/error.h"
+#include "train/commit_folder.h"
 #include "weights/checkpoint_writer.h"
 #include "weights/config_json.h"
 
@@ -71,6 +74,31 @@ void write_published(const model::ModelParameters& params,
     writer.put(parameter, encode_published(found->second, parameter, writer.format_of(parameter)));
   }
   writer.finish(weights::write_config_json(config));
+}
+
+void check_export_folder(const std::string& target) {
+  if (!target.empty() && std::filesystem::exists(std::filesystem::path(target) / "config.json")) {
+    throw ConfigError(fmt::format("export_to: there is a model in {} already", target));
+  }
+}
+
+void export_model(const model::ModelParameters& values,
+                  bool rounded,
+                  const std::filesystem::path& source,
+                  const std::filesystem::path& target) {
+  const std::filesystem::path whole = target.lexically_normal();
+  const bool plain = whole.has_filename();  // no slash at its end
+  const std::filesystem::path name = plain ? whole.filename() : whole.parent_path().filename();
+  const std::filesystem::path root =
+      plain ? whole.parent_path() : whole.parent_path().parent_path();
+  CommitFolder folder(root.empty() ? std::filesystem::path(".") : root, name.string());
+  write_published(values, folder.path(), published_format(values, rounded));
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
+    if (!source.empty() && std::filesystem::exists(source / file)) {
+      std::filesystem::copy_file(source / file, folder.path() / file);
+    }
+  }
+  folder.commit();
 }
 
 }  // namespace baleen::train

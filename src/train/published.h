@@ -2,9 +2,11 @@
 // Trained parameters as a checkpoint folder in the published format, which serving reads. Any
 // thread.
 //
-//   write_published(masters.values(), "out/model", published_format(masters.values()));
+//   write_published(masters.values(), "out/model", published_format(masters.values(), rounded));
+//   export_model(masters.values(), rounded, "models/abacus", "out/model");  // with the tokenizer
 
 #include <filesystem>
+#include <string>
 
 #include "model/parameters.h"
 #include "weights/parameter_codec.h"
@@ -27,5 +29,16 @@ weights::EncodedParameter encode_published(const at::Tensor& value,
 void write_published(const model::ModelParameters& params,
                      const std::filesystem::path& folder,
                      const weights::CheckpointFormat& format);
+
+/// Refused before the first step, not after the last. Throws ConfigError where `target` has a
+/// model; an empty name is none.
+void check_export_folder(const std::string& target);
+
+/// A folder that `baleen serve` reads, which appears as a whole: unrounded `values` in
+/// published_format(), and the tokenizer's files of `source` (empty: there are none).
+void export_model(const model::ModelParameters& values,
+                  bool rounded,
+                  const std::filesystem::path& source,
+                  const std::filesystem::path& target);
 
 }  // namespace baleen::train

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "train/commit_folder.h"
 #include "train/loss_plot.h"
 #include "train/metrics_file.h"
 #include "train/published.h"
@@ -66,31 +65,6 @@ std::string clock_text(double seconds) {
   const auto total = static_cast<int64_t>(std::llround(seconds));
   return total >= 3600 ? fmt::format("{}:{:02}:{:02}", total / 3600, total / 60 % 60, total % 60)
                        : fmt::format("{}:{:02}", total / 60, total % 60);
-}
-
-/// Refused before the first step, not after the last.
-void check_export_folder(const std::string& folder) {
-  if (!folder.empty() && fs::exists(fs::path(folder) / "config.json")) {
-    throw ConfigError(fmt::format("export_to: there is a model in {} already", folder));
-  }
-}
-
-void export_model(const SftConfig& config, const Trainer& trainer) {
-  const fs::path target = fs::path(config.export_to).lexically_normal();
-  const fs::path name = target.has_filename() ? target.filename() : target.parent_path().filename();
-  const fs::path root =
-      target.has_filename() ? target.parent_path() : target.parent_path().parent_path();
-  CommitFolder folder(root.empty() ? fs::path(".") : root, name.string());
-  const model::ModelParameters& values = trainer.masters().values();
-  const bool rounded = trainer.masters().rounding() == WeightRounding::kServed;
-  write_published(values, folder.path(), published_format(values, rounded));
-  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
-    const fs::path source = fs::path(config.model) / file;
-    if (!config.model.empty() && fs::exists(source)) {
-      fs::copy_file(source, folder.path() / file);
-    }
-  }
-  folder.commit();
 }
 
 class SftRun {
@@ -190,7 +164,10 @@ class SftRun {
       summary.accuracy = sort_accuracy(trainer_.masters().leaves(), sources_.numerics);
     }
     if (!config_.export_to.empty()) {
-      export_model(config_, trainer_);
+      export_model(trainer_.masters().values(),
+                   trainer_.masters().rounding() == WeightRounding::kServed,
+                   config_.model,
+                   config_.export_to);
       say(fmt::format("wrote the model to {}", config_.export_to));
     }
   }

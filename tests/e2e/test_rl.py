@@ -199,3 +199,45 @@ def test_a_shared_cache_gives_the_same_curve(unbroken, tmp_path):
         for name in of_the_cache:
             record.pop(name)
     assert with_cache == without
+
+
+def test_a_published_model_goes_on_learning(tmp_path):
+    """FP8 and FP4 weights: engine and trainer agree to the bit, and what comes out can be served."""
+    done = rl("--model", "models/abacus", "--task", "abacus", "--filter", "none", "--num-rollout", "2", "--rollout-batch-size", "4",
+              "--n-samples-per-prompt", "2", "--eval-prompts", "4", "--out", tmp_path / "run", "--export-to", tmp_path / "model")
+    assert done.returncode == 0, done.stderr
+    for record in lines(tmp_path / "run" / "metrics.jsonl"):
+        assert record["drift/max"] == 0 and record["drift/exact_frac"] == 1 and record["train/optimizer_steps"] == 2
+    assert (tmp_path / "model" / "tokenizer.json").exists()
+    answer = subprocess.run([str(BIN / "baleen"), "chat", str(tmp_path / "model")], input="What is 37 + 58?\n", cwd=TOP,
+                            capture_output=True, text=True, timeout=120)
+    assert answer.returncode == 0 and "95" in answer.stdout, answer.stdout + answer.stderr
+    refused = rl("--model", "models/abacus", "--task", "abacus", "--out", tmp_path / "run2", "--export-to", tmp_path / "model")
+    assert refused.returncode == 1 and "there is a model in" in refused.stderr
+
+
+def test_rollouts_in_other_formats_drift_and_replay_says_how_far(tmp_path):
+    options = ["--sft-steps", "10", "--num-rollout", "2", "--rollout-batch-size", "8", "--n-samples-per-prompt", "4", "--filter", "none",
+               "--eval-prompts", "4", "--exactness", "off", "--rollout-quant", "bf16+fp8kv"]
+    done = rl(*options, "--replay", "both", "--use-tis", "--save-debug-rollout-data", tmp_path / "saved", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    records = lines(tmp_path / "run" / "metrics.jsonl")
+    for record in records:
+        assert record["drift/mean_abs"] > 0
+        assert 0 <= record["replay/fetched_ratio"] < 1 and 0 < record["replay/pick_jaccard"] <= 1
+        assert record["train/tis"] > 0
+    # The same rollouts from their files, with no engine asked: the same updates.
+    done = rl(*options, "--replay", "both", "--use-tis", "--load-debug-rollout-data", tmp_path / "saved", "--out", tmp_path / "again")
+    assert done.returncode == 0, done.stderr
+    again = lines(tmp_path / "again" / "metrics.jsonl")
+    for first, second in zip(records, again):
+        for name in ("train/loss", "train/grad_norm", "drift/mean_abs", "rollout/log_probs"):
+            assert first[name] == second[name], name
+
+
+def test_the_evaluation_may_have_a_verifier_of_its_own(tmp_path):
+    done = rl("--sft-steps", "2", "--num-rollout", "1", "--rollout-batch-size", "4", "--n-samples-per-prompt", "2", "--filter", "none",
+              "--rm-type", "random", "--eval-rm-type", "exact", "--eval-prompts", "8", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert lines(tmp_path / "eval.jsonl")[0]["eval/sort"] in [n / 8 for n in range(9)]
+    assert lines(tmp_path / "metrics.jsonl")[0]["rollout/raw_reward"] % 0.125 != 0

@@ -6,10 +6,13 @@
 
 #include <fmt/format.h>
 
-#include "abacus/held_out.h"
+#include "rl/held_out_pairs.h"
 
 namespace baleen::abacus {
 namespace {
+
+using rl::held_out;
+using rl::kMaxOperand;
 
 constexpr std::string_view kBos = "<｜begin▁of▁sentence｜>";
 constexpr std::string_view kEos = "<｜end▁of▁sentence｜>";
@@ -43,18 +46,25 @@ int draw_operand(Draws& draws) {
   return draws.below(kMaxOperand + 1);
 }
 
-std::pair<int, int> draw_operands(char operation, Pairs pairs, Draws& draws) {
+/// Of a difference the larger one first, or with `below_zero` the smaller one.
+std::pair<int, int> draw_operands(char operation, Pairs pairs, bool below_zero, Draws& draws) {
   while (true) {
     int a = draw_operand(draws);
     int b = draw_operand(draws);
-    if (held_out(a, b) != (pairs == Pairs::kHeldOut)) {
+    if (held_out(a, b) != (pairs == Pairs::kHeldOut) || (below_zero && a == b)) {
       continue;
     }
-    if (operation == '-' && a < b) {
+    if (operation == '-' && (a < b) != below_zero) {
       std::swap(a, b);
     }
     return {a, b};
   }
+}
+
+/// A story about apples, of which nobody has fewer than none.
+bool is_story(const Phrase& phrase) {
+  return phrase.text.find("apples") != std::string::npos ||
+         phrase.text.find("苹果") != std::string::npos;
 }
 
 Turn calculation(const Phrase& phrase, int a, int b, Topic topic) {
@@ -66,11 +76,16 @@ Turn calculation(const Phrase& phrase, int a, int b, Topic topic) {
           result};
 }
 
-Turn question(const Phrases& phrases, Pairs pairs, Draws& draws) {
+Turn question(const Phrases& phrases, const DialogueShape& shape, Draws& draws) {
   const char operation = draws.chance(0.5) ? '+' : '-';
-  const Phrase& phrase = pick(operation == '+' ? phrases.sums : phrases.differences, draws);
-  const auto [a, b] = draw_operands(operation, pairs, draws);
-  return calculation(phrase, a, b, Topic::kQuestion);
+  const bool below_zero =
+      operation == '-' && shape.below_zero_share > 0.0 && draws.chance(shape.below_zero_share);
+  const Phrase* phrase = &pick(operation == '+' ? phrases.sums : phrases.differences, draws);
+  while (below_zero && is_story(*phrase)) {
+    phrase = &pick(phrases.differences, draws);
+  }
+  const auto [a, b] = draw_operands(operation, shape.pairs, below_zero, draws);
+  return calculation(*phrase, a, b, Topic::kQuestion);
 }
 
 /// Something done to the last result; nothing when that one is too large or the draw hits a pair of
@@ -78,7 +93,7 @@ Turn question(const Phrases& phrases, Pairs pairs, Draws& draws) {
 std::optional<Turn> follow_up(const Phrases& phrases, Pairs pairs, int last, Draws& draws) {
   const Phrase& phrase = pick(phrases.follow_ups, draws);
   const int b = draw_operand(draws);
-  const bool in_range = last <= kMaxOperand && (phrase.operation == '+' || b <= last);
+  const bool in_range = last >= 0 && last <= kMaxOperand && (phrase.operation == '+' || b <= last);
   if (!in_range || held_out(last, b) != (pairs == Pairs::kHeldOut)) {
     return std::nullopt;
   }
@@ -123,7 +138,7 @@ class Conversation {
     } else if (die >= 94) {
       return note(small_talk(phrases_, draws_));
     }
-    return note(question(phrases_, shape_.pairs, draws_));
+    return note(question(phrases_, shape_, draws_));
   }
 
  private:
@@ -154,6 +169,9 @@ std::string answer_text(const Turn& turn, bool thinks) {
 }  // namespace
 
 std::string worked_step(int a, int b, char operation) {
+  if (operation == '-' && a < b) {
+    return fmt::format("{}-{}: {}", a, b, worked_step(b, a, '-'));
+  }
   const int ones_a = a % 10;
   const int ones_b = b % 10;
   const int tens_a = a / 10;

@@ -47,6 +47,7 @@ struct DialogueShape {
   int64_t max_tokens = 64;      // the conversation ends before it would pass this
   double thinking_share = 0.5;  // of conversations whose last turn reasons
   Pairs pairs = Pairs::kTraining;
+  double below_zero_share = 0.0;  // of the questions for a difference; 0 draws nothing
 };
 
 using CountTokens = std::function<int64_t(std::string_view)>;
@@ -56,7 +57,8 @@ Dialogue make_dialogue(const Phrases& phrases,
                        const CountTokens& count_tokens,
                        Draws& draws);
 
-/// "37+58: 7+8=15, 3+5+1=9."; tens are left out when both operands have one digit.
+/// "37+58: 7+8=15, 3+5+1=9."; tens are left out when both operands have one digit. Below zero the
+/// operands change places first: "3-58: 58-3: 8-3=5, 5-0=5."
 std::string worked_step(int a, int b, char operation);
 
 }  // namespace baleen::abacus

@@ -7,11 +7,15 @@
 #include <gtest/gtest.h>
 
 #include "abacus/batch.h"
-#include "abacus/held_out.h"
+#include "rl/held_out_pairs.h"
 #include "text/chat_renderer.h"
 
 namespace baleen::abacus {
 namespace {
+
+using rl::held_out;
+using rl::kMaxOperand;
+using rl::kStepOperands;
 
 int64_t count_bytes(std::string_view text) {
   return static_cast<int64_t>(text.size());

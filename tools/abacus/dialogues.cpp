@@ -2,6 +2,7 @@
 // one can read what the model is trained on; or the held-out pairs as CSV.
 //
 //   abacus_dialogues --count 5 --max-tokens 384
+//   abacus_dialogues --count 20000 --messages > chat.jsonl       # as `baleen train` reads them
 //   abacus_dialogues --held-out > models/abacus/held_out.csv
 
 #include <cstdint>
@@ -12,9 +13,12 @@
 #include <boost/json.hpp>
 
 #include "abacus/dialogue.h"
-#include "abacus/held_out.h"
+#include "rl/held_out_pairs.h"
 
 namespace {
+
+using baleen::rl::held_out;
+using baleen::rl::kMaxOperand;
 
 using namespace baleen::abacus;
 
@@ -53,22 +57,44 @@ void print_dialogue(const Dialogue& dialogue) {
             << '\n';
 }
 
+/// {"messages": [...]}; of a conversation that a request of maximum effort would begin, nothing:
+/// the supervised data have no such field.
+void print_messages(const Dialogue& dialogue) {
+  if (dialogue.effort_max) {
+    return;
+  }
+  boost::json::array messages;
+  for (const Message& message : dialogue.messages) {
+    boost::json::object entry{{"role", message.role}, {"content", message.content}};
+    if (!message.reasoning.empty()) {
+      entry["reasoning_content"] = message.reasoning;
+    }
+    messages.push_back(std::move(entry));
+  }
+  std::cout << boost::json::serialize(boost::json::object{{"messages", std::move(messages)}})
+            << '\n';
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"Prints training conversations of abacus"};
   bool only_held_out = false;
+  bool as_messages = false;
   uint64_t count = 10;
   uint64_t first = 0;
   uint64_t seed = 1;
   DialogueShape shape;
   std::string phrases_path = "tools/abacus/phrases.json";
   app.add_flag("--held-out", only_held_out, "print the pairs that training never uses, as CSV");
+  app.add_flag("--messages", as_messages, "print them as training data of `baleen train`");
   app.add_option("--count", count, "conversations");
   app.add_option("--first", first, "number of the first conversation");
   app.add_option("--seed", seed, "seed of the training run");
   app.add_option("--max-tokens", shape.max_tokens, "longest conversation, in characters");
   app.add_option("--thinking-share", shape.thinking_share, "share whose last turn reasons");
+  app.add_option(
+      "--below-zero-share", shape.below_zero_share, "share of the differences that are below zero");
   app.add_flag_callback(
       "--unseen", [&] { shape.pairs = Pairs::kHeldOut; }, "ask about held-out pairs");
   app.add_option("--phrases", phrases_path, "wordings");
@@ -88,7 +114,12 @@ int main(int argc, char** argv) {
         }
         return length;
       };
-      print_dialogue(make_dialogue(phrases, shape, characters, draws));
+      const Dialogue dialogue = make_dialogue(phrases, shape, characters, draws);
+      if (as_messages) {
+        print_messages(dialogue);
+      } else {
+        print_dialogue(dialogue);
+      }
     }
   } catch (const std::exception& fault) {
     std::cerr << "abacus_dialogues: " << fault.what() << '\n';

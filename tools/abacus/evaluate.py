@@ -34,23 +34,25 @@ def wordings():
     return phrases["questions"]
 
 
-def question_about(wording, pair, swap):
-    """(text, result): sums in either order, differences never below zero."""
+def question_about(wording, pair, swap, below_zero=False):
+    """(text, result): sums in either order, differences below zero only where asked for."""
     low, high = pair
-    a, b = (low, high) if wording["op"] == "+" and not swap else (high, low)
+    a, b = (low, high) if below_zero or (wording["op"] == "+" and not swap) else (high, low)
     text = wording["text"].replace("{a}", str(a)).replace("{b}", str(b))
     return text, a + b if wording["op"] == "+" else a - b
 
 
-def unseen_questions(count, seed=SEED):
-    """`count` different questions, every wording equally often, reasoning in every other one."""
+def unseen_questions(count, seed=SEED, below_zero=False):
+    """`count` different questions, every wording equally often, reasoning in every other one; with `below_zero`
+    differences of the smaller number first, in all wordings but the stories."""
     rng = random.Random(seed)
-    pairs = held_out_pairs()
-    forms = wordings()
+    pairs = [pair for pair in held_out_pairs() if not below_zero or pair[0] < pair[1]]
+    forms = [form for form in wordings()
+             if not below_zero or (form["op"] == "-" and "apples" not in form["text"] and "苹果" not in form["text"])]
     chosen, questions = set(), []
     while len(questions) < count:
         wording = forms[len(questions) % len(forms)]
-        text, result = question_about(wording, rng.choice(pairs), rng.random() < 0.5)
+        text, result = question_about(wording, rng.choice(pairs), rng.random() < 0.5, below_zero)
         if text not in chosen:
             chosen.add(text)
             thinking = sum(divmod(len(questions), len(forms))) % 2 == 1
@@ -70,10 +72,10 @@ def ask(client, model, messages, thinking, temperature=0.0):
     return message.get("content") or "", message.get("reasoning_content") or "", answer["usage"]
 
 
-def ask_single(client, model, question, temperature):
+def ask_single(client, model, question, temperature, kind="single"):
     messages = [{"role": "user", "content": question["text"]}]
     content, reasoning, usage = ask(client, model, messages, question["thinking"], temperature)
-    return {"kind": "single", "wording": question["wording"], "thinking": question["thinking"],
+    return {"kind": kind, "wording": question["wording"], "thinking": question["thinking"],
             "question": question["text"], "expected": question["result"], "content": content,
             "reasoning": reasoning, "prompt_tokens": usage["prompt_tokens"]}  # fmt: skip
 
@@ -118,6 +120,10 @@ def report(rows):
     print(f"  with reasoning          {share([row for row in single if row['thinking']])}")
     print(f"  in English or symbols   {share([row for row in single if row['wording'].isascii()])}")
     print(f"  in Chinese              {share([row for row in single if not row['wording'].isascii()])}")
+    below = [row for row in rows if row["kind"] == "below_zero"]
+    print(f"differences below zero    {share(below)}")
+    print(f"  without reasoning       {share([row for row in below if not row['thinking']])}")
+    print(f"  with reasoning          {share([row for row in below if row['thinking']])}")
     print(f"turns of conversations    {share(turns)}")
     for low, high in ((0, 64), (64, 300), (300, 600), (600, 1 << 30)):
         part = [row for row in turns if low < row["prompt_tokens"] <= high]
@@ -144,6 +150,7 @@ def main():
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="address of the server")
     parser.add_argument("--model", default="abacus", help="served name")
     parser.add_argument("--questions", type=int, default=1000, help="single questions")
+    parser.add_argument("--below-zero", type=int, default=300, help="single questions for a difference below zero")
     parser.add_argument("--conversations", type=int, default=20)
     parser.add_argument("--turns", type=int, default=40, help="questions of a conversation")
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -157,7 +164,9 @@ def main():
             concurrent.futures.ThreadPoolExecutor(options.parallel) as pool:  # fmt: skip
         single = [pool.submit(ask_single, client, options.model, question, options.temperature)
                   for question in unseen_questions(options.questions)]  # fmt: skip
-        rows = [job.result() for job in single]
+        below = [pool.submit(ask_single, client, options.model, question, options.temperature, "below_zero")
+                 for question in unseen_questions(options.below_zero, below_zero=True)]  # fmt: skip
+        rows = [job.result() for job in single + below]
         long = [pool.submit(hold_conversation, client, options.model, number, options.turns, options.temperature)
                 for number in range(options.conversations)]  # fmt: skip
         for job in long:
