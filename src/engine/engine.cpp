@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include "base/at_least.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -49,22 +50,17 @@ EngineConfig EngineConfig::for_tokenizer(const text::Tokenizer& tokenizer) {
 }
 
 void EngineConfig::validate() const {
-  const auto at_least = [](const char* name, double value, double least) {
-    if (!(value >= least)) {
-      throw ConfigError(fmt::format("{} must be at least {}, is {}", name, least, value));
-    }
-  };
-  at_least("max_running", max_running, 1);
-  at_least("max_queued", max_queued, 0);
-  at_least("max_step_tokens", max_step_tokens, 0);
-  at_least("max_prefill_chunk", max_prefill_chunk, 1);
-  at_least("max_prefills", max_prefills, 1);
-  at_least("decode_interval_ms", decode_interval_ms, 0);
-  at_least("preemption_threshold", preemption_threshold, -1);
-  at_least("queue_timeout_s", queue_timeout_s, 0);
-  at_least("request_timeout_s", request_timeout_s, 0);
-  at_least("step_timeout_s", step_timeout_s, 0);
-  at_least("max_drafts", max_drafts, -1);
+  check_at_least("max_running", max_running, 1);
+  check_at_least("max_queued", max_queued, 0);
+  check_at_least("max_step_tokens", max_step_tokens, 0);
+  check_at_least("max_prefill_chunk", max_prefill_chunk, 1);
+  check_at_least("max_prefills", max_prefills, 1);
+  check_at_least("decode_interval_ms", decode_interval_ms, 0);
+  check_at_least("preemption_threshold", preemption_threshold, -1);
+  check_at_least("queue_timeout_s", queue_timeout_s, 0);
+  check_at_least("request_timeout_s", request_timeout_s, 0);
+  check_at_least("step_timeout_s", step_timeout_s, 0);
+  check_at_least("max_drafts", max_drafts, -1);
 }
 
 Engine::Engine(EngineConfig config,

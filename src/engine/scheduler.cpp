@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/at_least.h"
 #include "base/check.h"
 #include "base/error.h"
 
@@ -20,16 +21,11 @@ void SchedulerConfig::validate() const {
                     num_slots,
                     max_step_tokens));
   }
-  const auto at_least = [](const char* name, int32_t value, int32_t least) {
-    if (value < least) {
-      throw ConfigError(fmt::format("{} must be at least {}, is {}", name, least, value));
-    }
-  };
-  at_least("max_prefill_chunk", max_prefill_chunk, 1);
-  at_least("max_prefills", max_prefills, 1);
-  at_least("preemption_threshold", preemption_threshold, -1);
-  at_least("max_preemptions", max_preemptions, 1);
-  at_least("max_accepted", max_accepted, 1);
+  check_at_least("max_prefill_chunk", max_prefill_chunk, 1);
+  check_at_least("max_prefills", max_prefills, 1);
+  check_at_least("preemption_threshold", preemption_threshold, -1);
+  check_at_least("max_preemptions", max_preemptions, 1);
+  check_at_least("max_accepted", max_accepted, 1);
 }
 
 Scheduler::Scheduler(SchedulerConfig config, const SequenceKeys& keys, cache::SequenceCache* cache)

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "base/at_least.h"
 #include "base/error.h"
 
 namespace baleen::apps {
@@ -252,22 +253,17 @@ class TrafficRun {
 }  // namespace
 
 void check_traffic(const Traffic& t, int64_t max_context) {
-  const auto at_least = [](const char* name, int64_t value, int64_t least) {
-    if (value < least) {
-      throw ConfigError(fmt::format("{} must be at least {}, is {}", name, least, value));
-    }
-  };
-  at_least("conversations", t.conversations, 0);
-  at_least("turns", t.turns, 1);
-  at_least("turn_tokens_min", t.turn_tokens_min, 1);
-  at_least("turn_tokens_max", t.turn_tokens_max, t.turn_tokens_min);
-  at_least("groups", t.groups, 0);
-  at_least("questions_per_group", t.questions_per_group, 1);
-  at_least("shared_tokens", t.shared_tokens, 1);
-  at_least("question_tokens", t.question_tokens, 1);
-  at_least("giants", t.giants, 0);
-  at_least("giant_tokens", t.giant_tokens, 1);
-  at_least("answer_tokens", t.answer_tokens, 1);
+  check_at_least("conversations", t.conversations, 0);
+  check_at_least("turns", t.turns, 1);
+  check_at_least("turn_tokens_min", t.turn_tokens_min, 1);
+  check_at_least("turn_tokens_max", t.turn_tokens_max, t.turn_tokens_min);
+  check_at_least("groups", t.groups, 0);
+  check_at_least("questions_per_group", t.questions_per_group, 1);
+  check_at_least("shared_tokens", t.shared_tokens, 1);
+  check_at_least("question_tokens", t.question_tokens, 1);
+  check_at_least("giants", t.giants, 0);
+  check_at_least("giant_tokens", t.giant_tokens, 1);
+  check_at_least("answer_tokens", t.answer_tokens, 1);
   const auto fits = [&](const char* name, int64_t tokens) {
     if (tokens > max_context) {
       throw ConfigError(
