@@ -69,12 +69,17 @@ Status EngineCore::update_weights(const WeightUpdate& update) {
       name_weights(*update.version);
     }
     pause_wanted_ = pause_wanted_ || update.keep_paused;
-    log::info("engine",
-              "weights from={} version={} flushed={} requests={}",
-              update.source != nullptr ? "memory" : update.folder,
-              *weight_version_,
-              update.flush_cache,
-              live_.size());
+    // Weights from memory come with every step of a training run: nobody acted, nobody waits.
+    const log::Level level = update.source != nullptr ? log::Level::kDebug : log::Level::kInfo;
+    if (log::enabled(level)) {
+      log::write(level,
+                 "engine",
+                 fmt::format("weights from={} version={} flushed={} requests={}",
+                             update.source != nullptr ? "memory" : update.folder,
+                             *weight_version_,
+                             update.flush_cache,
+                             live_.size()));
+    }
   }
   go_on();
   return status;
