@@ -48,7 +48,9 @@ std::string shown_error(std::string_view body) {
     const json::value* fault = member(&value, "error");
     std::string_view message = text_of(member(fault, "message"));
     message = message.empty() ? text_of(fault) : message;
-    message = message.empty() ? text_of(member(&value, "message")) : message;
+    for (const char* key : {"message", "detail"}) {
+      message = message.empty() ? text_of(member(&value, key)) : message;
+    }
     if (!message.empty()) {
       return std::string(message);
     }
@@ -85,6 +87,8 @@ struct LoadStream {
       return;
     }
     const json::value* choice = &choices->as_array().front();
+    // Some servers leave [DONE] out; that the stream is whole the HTTP client sees.
+    done = done || !text_of(member(choice, "finish_reason")).empty();
     const json::value* delta = member(choice, "delta");
     const std::string_view content =
         delta != nullptr ? text_of(member(delta, "content")) : text_of(member(choice, "text"));
@@ -148,7 +152,7 @@ LoadAnswer LoadClient::run(const std::vector<LoadMessage>& messages, int32_t ans
     record.refused = response->status == 400 || response->status == 422;
     record.error = fmt::format("{}: {}", response->status, shown_error(response->body));
   } else if (record.error.empty() && !stream.done) {
-    record.error = "the stream ended without [DONE]";
+    record.error = "the stream ended without finish_reason or [DONE]";
   }
   if (record.prompt_tokens < 0) {
     record.answer_tokens = stream.num_pieces;

@@ -67,7 +67,7 @@ void find_out_fields(LoadTarget& target) {
       record = ask_short(target, 1, 4);
     }
     if (!record.ok) {
-      throw Error(why);
+      throw Error(record.refused ? why : record.error);
     }
     target.notes.push_back(
         "answer lengths: ignore_eos is refused, so answers may end before the wished length");

@@ -196,10 +196,13 @@ TEST(DatasetTest, ReadsItsForms) {
   EXPECT_THROW(read_dataset(file), SystemError);
 }
 
-/// A server of the plainest kind: chat streams and nothing more, with chosen delays.
+enum class StreamEnd { kDone, kReason, kNothing };
+
+/// A server of the plainest kind: chat streams and nothing more.
 class PlainServer {
  public:
-  explicit PlainServer(bool refuses_extras) : refuses_extras_(refuses_extras) {
+  explicit PlainServer(bool refuses_extras, StreamEnd end = StreamEnd::kDone)
+      : refuses_extras_(refuses_extras), end_(end) {
     http::Router router;
     router.add("GET", "/v1/models", [](http::Request&&, http::ResponseWriter writer) {
       writer.respond(http::Response::json(200, R"({"data": [{"id": "plain"}]})"));
@@ -231,7 +234,7 @@ class PlainServer {
   void answer(const json::object& body, http::ResponseWriter writer) {
     const bool has_extras = body.contains("ignore_eos") || body.contains("stream_options");
     if (refuses_extras_ && has_extras) {
-      writer.respond(http::Response::json(400, R"({"error": {"message": "extra field"}})"));
+      writer.respond(http::Response::json(400, R"({"detail": "extra field"})"));
       return;
     }
     const json::array& messages = body.at("messages").as_array();
@@ -249,11 +252,16 @@ class PlainServer {
     if (body.contains("stream_options")) {
       events.send(R"({"choices": [], "usage": {"prompt_tokens": 50, "completion_tokens": 3}})");
     }
-    events.send("[DONE]");
+    if (end_ == StreamEnd::kDone) {
+      events.send("[DONE]");
+    } else if (end_ == StreamEnd::kReason) {
+      events.send(R"({"choices": [{"delta": {}, "finish_reason": "length"}]})");
+    }
     events.close();
   }
 
   const bool refuses_extras_;
+  const StreamEnd end_;
   std::unique_ptr<http::Server> server_;
   std::mutex mutex_;
   std::vector<size_t> message_counts_;
@@ -283,6 +291,23 @@ TEST(LoadTest, SaysWhatAPlainServerDoesNotTell) {
   EXPECT_EQ(f.failed, 0) << f.first_error;
   EXPECT_EQ(f.answer_tokens, 60) << "pieces are counted";
   EXPECT_FALSE(f.hit_rate);
+}
+
+TEST(LoadTest, AStreamEndsWithDoneOrWithItsReason) {
+  PlainServer named(true, StreamEnd::kReason);
+  const LoadTarget target = probe_target({.url = named.url()});
+  const LoadLevel level{.rate = 0.0, .concurrency = 2};
+  const LoadFigures f = summarize(run_load(target, {}, make_load_plan({}, 6, level, 1), level, {}));
+  EXPECT_EQ(f.requests, 6);
+  EXPECT_EQ(f.failed, 0) << f.first_error;
+  PlainServer cut(true, StreamEnd::kNothing);
+  try {
+    probe_target({.url = cut.url()});
+    ADD_FAILURE() << "a stream without an end is no answer";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("finish_reason or [DONE]"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(LoadTest, ConversationsGoOnBehindTheirSharedPrefix) {
