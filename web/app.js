@@ -17,6 +17,13 @@ function showState(words, state) {
 async function look() {
   try {
     const cards = (await getJson("/v1/models")).data;
+    if (cards.length === 0) {
+      // A run that takes no requests: there is nobody to talk to.
+      byId("tab-chat").hidden = true;
+      openView("live");
+      showState("live view", "good");
+      return;
+    }
     settings.setModels(cards.map((card) => card.id));
     byId("model-name").textContent = cards.map((card) => card.id).join(", ");
     showState("ready", "good");

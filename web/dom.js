@@ -44,6 +44,9 @@ export function short(number) {
       return `${scaled.toFixed(scaled < 100 ? 1 : 0)} ${mark}`;
     }
   }
+  if (Math.abs(number) < 1) {
+    return String(Number(number.toPrecision(2)));
+  }
   return number >= 100 || Number.isInteger(number) ? String(Math.round(number)) : number.toFixed(1);
 }
 

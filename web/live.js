@@ -1,6 +1,6 @@
 // The live view: one stream of totals a second, while it is looked at; rates are made here from the
 // difference of two.
-import {readEvents} from "./api.js";
+import {getJson, readEvents} from "./api.js";
 import * as charts from "./charts.js";
 import {byId, element, milliseconds, percent, short} from "./dom.js";
 import {setUpTree} from "./tree.js";
@@ -14,6 +14,7 @@ let retry = 0;
 let last = null;     // totals of the event before
 let points = [];     // what the charts show
 let tree = null;
+let curvePoints = 0;  // of the curves that are drawn
 const parts = {};
 
 export function setUp() {
@@ -52,7 +53,7 @@ export function setUp() {
             card("Memory of the cache", "Pages in use, kept for later requests, and free.", parts.pools),
             card("What prompts reused", "Tokens of admitted prompts since the start, and why a hit ended.", parts.reuse),
             card("Drafts by place", "Of the guesses tried at each place, those that stood.", parts.drafts)),
-    tree.node, parts.curves);
+    parts.curves, tree.node);
   document.addEventListener("visibilitychange", follow);
 }
 
@@ -75,6 +76,7 @@ function close() {
   stream?.abort();
   stream = null;
   last = null;
+  curvePoints = 0;  // the next stream may be that of another run
 }
 
 function follow() {
@@ -128,7 +130,10 @@ function take(now) {
   showPools(now);
   showReuse(now.cache);
   showDrafts(now.drafts);
-  showCurves(now.curves || {}, now.time_s);
+  if (now.curve_points !== curvePoints) {
+    curvePoints = now.curve_points;
+    showCurves();
+  }
 }
 
 function ratesOf(before, now) {
@@ -222,19 +227,28 @@ function showDrafts(drafts) {
   parts.drafts.replaceChildren(...(rows.length > 0 ? rows : [element("p", {class: "note"}, "No drafts were tried.")]));
 }
 
-/// Values that other parts of the program report by name, such as the reward of a training run.
-function showCurves(curves, time) {
-  const names = Object.keys(curves);
-  parts.curves.hidden = names.length === 0;
-  for (const name of names) {
-    let curve = parts.curveCharts.get(name);
-    if (!curve) {
-      curve = {chart: charts.lineChart(name, "", [{label: name, colour: "--accent"}], kSpanS), points: []};
-      parts.curveCharts.set(name, curve);
-      parts.curves.lastChild.append(curve.chart.node);
+/// What other parts of the program report over their steps, such as the reward of a training run.
+async function showCurves() {
+  let curves = {};
+  try {
+    ({curves} = await getJson("/live/curves"));
+  } catch (error) {
+    curvePoints = 0;  // asked for again with the next event
+    return;
+  }
+  parts.curves.hidden = Object.keys(curves).length === 0;
+  for (const [name, chart] of parts.curveCharts) {
+    if (!(name in curves)) {
+      chart.node.remove();
+      parts.curveCharts.delete(name);
     }
-    curve.points.push({time, value: curves[name]});
-    curve.points = curve.points.filter((point) => point.time > time - kSpanS && point.time <= time);
-    curve.chart.show(curve.points.map((point) => ({age_s: point.time - time, values: [point.value]})));
+  }
+  for (const [name, points] of Object.entries(curves)) {
+    if (!parts.curveCharts.has(name)) {
+      const chart = charts.stepChart(name);
+      parts.curveCharts.set(name, chart);
+      parts.curves.lastChild.append(chart.node);
+    }
+    parts.curveCharts.get(name).show(points);
   }
 }

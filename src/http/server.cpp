@@ -16,6 +16,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -82,10 +83,16 @@ class Server::State final : public ConnectionHost {
     BALEEN_CHECK(threads_.empty(), "the server is started once");
     net::post(acceptor_.get_executor(), [this] { accept(); });
     for (int i = 0; i < config_.io_threads; ++i) {
-      threads_.emplace_back([this] { run_context(io_); });
+      threads_.emplace_back([this] {
+        pthread_setname_np(pthread_self(), "http-io");
+        run_context(io_);
+      });
     }
     for (int i = 0; i < config_.handler_threads; ++i) {
-      threads_.emplace_back([this] { run_context(handlers_); });
+      threads_.emplace_back([this] {
+        pthread_setname_np(pthread_self(), "http-handler");
+        run_context(handlers_);
+      });
     }
     log::info("http",
               "listening url={} io_threads={} handler_threads={}",

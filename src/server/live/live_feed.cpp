@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <boost/json/serialize.hpp>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "server/api_error.h"
@@ -72,6 +73,7 @@ size_t LiveFeed::num_viewers() const {
 }
 
 void LiveFeed::run(const std::stop_token& stop) {
+  pthread_setname_np(pthread_self(), "live");
   while (!stop.stop_requested()) {
     {
       std::unique_lock lock(mutex_);
@@ -101,6 +103,7 @@ std::string LiveFeed::event() {
   moment.cpu_s = process_cpu_s();
   moment.resident_bytes = resident_bytes();
   moment.curves = series_.latest();
+  moment.curve_points = series_.num_added();
   return json::serialize(live_json(moment));
 }
 

@@ -113,7 +113,21 @@ json::object live_json(const LiveMoment& moment) {
     curves[name] = value;
   }
   out["curves"] = std::move(curves);
+  out["curve_points"] = moment.curve_points;
   return out;
+}
+
+json::object curves_json(const LiveSeries& series) {
+  const int64_t num_points = series.num_added();  // before the points: a later one is read again
+  json::object curves;
+  for (const auto& [name, points] : series.curves()) {
+    json::array list;
+    for (const LiveSeries::Point& point : points) {
+      list.push_back(json::array{point.at, point.value});
+    }
+    curves[name] = std::move(list);
+  }
+  return {{"curve_points", num_points}, {"curves", std::move(curves)}};
 }
 
 json::object tree_json(const engine::EngineView& view) {

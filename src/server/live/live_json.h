@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "engine/engine_view.h"
+#include "server/live/live_series.h"
 
 namespace baleen::server {
 
@@ -23,10 +24,14 @@ struct LiveMoment {
   engine::EngineView view;               // may be older than the stats where the engine was busy
   double cpu_s = 0.0;                    // of the process, user and system
   int64_t resident_bytes = 0;            // likewise
-  std::map<std::string, double> curves;  // LiveSeries
+  std::map<std::string, double> curves;  // LiveSeries: the latest values
+  int64_t curve_points = 0;              // points that were ever added
 };
 
 json::object live_json(const LiveMoment& moment);
+
+/// The points of every curve: {"curve_points": N, "curves": {name: [[at, value], ...]}}.
+json::object curves_json(const LiveSeries& series);
 
 /// `view.tree` without a value: a server that shares no cache, or an empty answer.
 json::object tree_json(const engine::EngineView& view);

@@ -65,6 +65,10 @@ void add_live_routes(http::Router& router,
                feed.add(std::move(writer));
              }));
   router.add(
+      "GET", "/live/curves", guarded([&feed](http::Request&&, http::ResponseWriter writer) {
+        writer.respond(http::Response::json(200, json::serialize(curves_json(feed.series()))));
+      }));
+  router.add(
       "GET", "/live/tree", guarded([&engine](http::Request&& request, http::ResponseWriter writer) {
         writer.respond(tree_response(request, engine));
       }));

@@ -1,5 +1,5 @@
 #pragma once
-// GET /live and GET /live/tree. The feed and the engine outlive the router.
+// GET /live, /live/curves and /live/tree. The feed and the engine outlive the router.
 //
 //   add_live_routes(router, feed, engine, guarded);
 

@@ -12,6 +12,7 @@
 
 #include "server/live/live_feed.h"
 #include "server/live/live_json.h"
+#include "server/live/live_server.h"
 #include "server/scripted_api_test.h"
 
 namespace baleen::server {
@@ -34,12 +35,13 @@ std::vector<json::value> live_events(ScriptedApi& api, size_t count) {
 
 TEST(LiveTest, TellsTotalsThatGrowWithTheWork) {
   ScriptedApi api;
-  api.server->live_series().set("reward", 0.5);
+  api.server->live_series().add("reward", 3, 0.5);
   const json::value before = live_events(api, 1).at(0);
   EXPECT_EQ(before.at("state"), "running");
   EXPECT_EQ(before.at("generated_tokens").as_int64(), 0);
   EXPECT_EQ(before.at("slots").as_int64(), 64);
   EXPECT_EQ(before.at("curves").at("reward").as_double(), 0.5);
+  EXPECT_EQ(before.at("curve_points").as_int64(), 1);
   EXPECT_TRUE(before.at("cache").is_null()) << "the scripted executor shares nothing";
   EXPECT_EQ(before.at("pools").as_array().size(), 0U);
   EXPECT_GT(before.at("process").at("resident_bytes").as_int64(), 1 << 20);
@@ -98,17 +100,86 @@ TEST(LiveTest, TheTreeNeedsACacheAndAPage) {
   }
 }
 
+TEST(LiveTest, GivesThePointsOfEveryCurve) {
+  ScriptedApi api;
+  EXPECT_EQ(json::parse(api.client().get("/live/curves")->body),
+            json::parse(R"({"curve_points": 0, "curves": {}})"));
+  api.server->live_series().add("reward", 0, 0.25);
+  api.server->live_series().add("reward", 1, 0.5);
+  api.server->live_series().add("drift", 1, 0.0);
+  EXPECT_EQ(json::parse(api.client().get("/live/curves")->body),
+            json::parse(R"({"curve_points": 3, "curves": {"drift": [[1E0, 0E0]],
+                      "reward": [[0E0, 2.5E-1], [1E0, 5E-1]]}})"));
+}
+
+TEST(LiveServerTest, ShowsTheLiveViewOfAnEngineAndTakesNoRequests) {
+  ScriptedApi api;
+  http::ServerConfig config;
+  config.port = 0;
+  auto live = std::make_unique<LiveServer>(config, *api.engine);
+  live->start();
+  live->series().add("reward", 7, 0.5);
+  http::Client client(live->url(), {});
+  EXPECT_EQ(client.get("/")->status, 200);
+  EXPECT_TRUE(json::parse(client.get("/v1/models")->body).at("data").as_array().empty());
+  EXPECT_EQ(json::parse(client.get("/live/curves")->body).at("curve_points").as_int64(), 1);
+  EXPECT_EQ(client.get("/live/tree")->status, 200);
+  const Result<http::Response> asked =
+      client.send({"POST", "/v1/completions", {}, R"({"model": "m", "prompt": "x"})"});
+  EXPECT_EQ(asked->status, 404);
+  EXPECT_TRUE(json::parse(asked->body).at("error").at("message").is_string());
+  std::atomic<int> num_events{0};
+  std::jthread viewer([&] {
+    http::SseReader reader;
+    http::Client looking(live->url(), {});
+    const Result<http::Response> answer =
+        looking.stream({"GET", "/live", {}, ""}, [&](std::string_view piece) {
+          reader.push(piece, [&](const http::SseEvent& event) {
+            num_events += json::parse(event.data).at("curves").at("reward") == 0.5 ? 1 : 0;
+          });
+          return true;
+        });
+    EXPECT_TRUE(answer.ok()) << "the stream has its proper end";
+  });
+  while (num_events == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  live.reset();  // or this test hangs
+}
+
 TEST(LiveSeriesTest, KeepsTheLatestOfABoundedNumberOfNames) {
   LiveSeries series;
-  EXPECT_TRUE(series.set("loss", 2.0));
-  EXPECT_TRUE(series.set("loss", 1.0));
-  EXPECT_FALSE(series.set("loss", std::numeric_limits<double>::quiet_NaN()));
+  EXPECT_TRUE(series.add("loss", 0, 2.0));
+  EXPECT_TRUE(series.add("loss", 1, 1.0));
+  EXPECT_FALSE(series.add("loss", 2, std::numeric_limits<double>::quiet_NaN()));
+  EXPECT_FALSE(series.add("loss", std::numeric_limits<double>::infinity(), 1.0));
   EXPECT_EQ(series.latest(), (std::map<std::string, double>{{"loss", 1.0}}));
+  EXPECT_EQ(series.num_added(), 2);
   for (size_t i = 0; i < 2 * LiveSeries::kMostNames; ++i) {
-    series.set("n" + std::to_string(i), 1.0);
+    series.add("n" + std::to_string(i), 0, 1.0);
   }
   EXPECT_EQ(series.latest().size(), LiveSeries::kMostNames);
-  EXPECT_TRUE(series.set("loss", 0.5)) << "a known name goes on";
+  EXPECT_TRUE(series.add("loss", 3, 0.5)) << "a known name goes on";
+}
+
+TEST(LiveSeriesTest, KeepsTheShapeOfALongCurve) {
+  LiveSeries series;
+  constexpr int64_t kPoints = 10 * LiveSeries::kMostPoints + 3;
+  for (int64_t i = 0; i < kPoints; ++i) {
+    series.add("n", static_cast<double>(i), static_cast<double>(2 * i));
+    const std::vector<LiveSeries::Point> points = series.curves().at("n");
+    ASSERT_LE(points.size(), LiveSeries::kMostPoints + 1);
+    ASSERT_GE(points.size(), std::min<size_t>(i + 1, LiveSeries::kMostPoints / 2));
+    ASSERT_EQ(points.front().at, 0.0);
+    ASSERT_EQ(points.back().at, static_cast<double>(i));
+  }
+  const std::vector<LiveSeries::Point> points = series.curves().at("n");
+  for (size_t i = 0; i < points.size(); ++i) {
+    EXPECT_EQ(points[i].value, 2 * points[i].at);
+    if (i > 0 && i + 1 < points.size()) {
+      EXPECT_EQ(points[i].at - points[i - 1].at, 16.0) << "evenly spread";
+    }
+  }
 }
 
 TEST(LiveJsonTest, TellsPoolsReasonsAndRuns) {
