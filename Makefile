@@ -43,7 +43,7 @@ program: $(BUILD)/build.ninja  ## build the program alone: build/bin/baleen
 	@mkdir -p build/bin && ln -sf ../$(PRESET)/bin/baleen build/bin/baleen
 
 check-long: build ## the long form of checks that `make test` runs in short; rows go to bench/results/cpu
-	@export BALEEN_BIN=$(BUILD)/bin PYTHONDONTWRITEBYTECODE=1 BALEEN_RESULTS=$(RESULTS)/$(TODAY)-structured.csv; \
+	@export BALEEN_BIN=$(BUILD)/bin PYTHONDONTWRITEBYTECODE=1 BALEEN_RESULTS=$(RESULTS)/$(TODAY)-structured.csv BALEEN_CHECKS=$(RESULTS)/$(TODAY)-check-long.csv; \
 	  BALEEN_LONG=1 $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_structured_answers.py \
 	  tests/e2e/test_agent_sessions.py tests/e2e/test_schemathesis.py tests/e2e/test_program.py tests/e2e/test_train.py tests/e2e/test_rl.py
 	@BALEEN_BIN=$(BUILD)/bin PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/soak/soak.py --csv $(RESULTS)/$(TODAY)-soak.csv

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include "apps/commands.h"
 #include "apps/option_flags.h"
 #include "apps/rl_executor.h"
+#include "apps/rl_live.h"
 #include "apps/stop_signals.h"
 #include "rl/rl_options.h"
 #include "rl/rl_report.h"
@@ -21,6 +23,7 @@ namespace {
 struct RlFlags {
   rl::RlConfig held = rl::default_rl_config("sort", "dapo");
   std::unique_ptr<OptionFlags> options;
+  std::optional<int> live_port;
 };
 
 /// Defaults of task and recipe, then the file, then what stands on the command line.
@@ -66,6 +69,11 @@ void run_rl_command(const RlFlags& flags) {
     std::fflush(stdout);
   };
   events.stop = stop_asked;
+  std::optional<RlLive> live;
+  if (flags.live_port) {
+    live.emplace(*flags.live_port);
+    live->add_to(events);
+  }
   const rl::RlSummary summary = rl::run_rl(config, make_rl_executor, events);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -82,6 +90,12 @@ void add_rl(CLI::App& app) {
       std::make_unique<OptionFlags>(*command,
                                     train::options_of(flags->held),
                                     "JSON or TOML file with these options by name (a_b, not a-b)");
+  command
+      ->add_option("--live",
+                   flags->live_port,
+                   "Port of 127.0.0.1 with a page that shows the run's curves and its engine; 0: "
+                   "any free one")
+      ->check(CLI::Range(0, 65535));
   add_rl_parity(*command);
   add_rl_drift(*command);
   command->callback([flags, command] {

@@ -40,6 +40,8 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kDataFile = "data.bin";
+constexpr const char* kStep = "train/step";
+constexpr const char* kReward = "rollout/raw_reward";
 constexpr int32_t kQueuedAnswers = 1 << 20;
 
 double seconds_since(Clock::time_point begin) {
@@ -145,13 +147,19 @@ class RlRun {
   RlSummary run() {
     const Clock::time_point begin = Clock::now();
     weights::write_text_file(out_ / "rl.json", effective_config());
-    train::MetricsFile metrics(out_ / "metrics.jsonl", rollout_, "rollout/raw_reward");
+    train::MetricsFile metrics(out_ / "metrics.jsonl", rollout_, kReward);
     // The evaluation of a saved rollout is written before it is saved; the first comes again.
     train::MetricsFile evals(
         out_ / "eval.jsonl", rollout_ == 0 ? 0 : rollout_ + 1, "eval/" + config_.task);
     policy::TensorboardFile events_file(out_ / "tensorboard", rollout_);
+    if (events_.watch) {
+      watcher_ = events_.watch(*engines_.front());
+    }
     for (const train::MetricsFile::Point& point : metrics.kept()) {
       curve_.push_back({point.step, point.value});
+      if (events_.on_metrics) {
+        events_.on_metrics({{kStep, static_cast<double>(point.step)}, {kReward, point.value}});
+      }
     }
     for (const train::MetricsFile::Point& point : evals.kept()) {
       (point.step == 0 ? summary_.greedy_start : summary_.greedy_end) = point.value;
@@ -287,6 +295,9 @@ class RlRun {
     }
     events_file.write(rollout_ - 1, wall_seconds(), line);
     metrics.write(line);
+    if (events_.on_metrics) {
+      events_.on_metrics(line);
+    }
   }
 
   void raise_alarms(const RolloutBatch& batch,
@@ -348,7 +359,7 @@ class RlRun {
     const double greedy = mean_score(report.greedy);
     (rollout_ == 0 ? summary_.greedy_start : summary_.greedy_end) = greedy;
     const train::Metrics values = evaluation_metrics(config_.task, report);
-    train::Metrics line = {{"train/step", static_cast<double>(rollout_)}};
+    train::Metrics line = {{kStep, static_cast<double>(rollout_)}};
     line.insert(line.end(), values.begin(), values.end());
     evals.write(line);
     say(fmt::format("eval v{} | greedy {:.3f}{}",
@@ -397,8 +408,7 @@ class RlRun {
   }
 
   void write_pictures() const {
-    weights::write_text_file(out_ / "reward.svg",
-                             train::loss_plot_svg(curve_, "rollout/raw_reward"));
+    weights::write_text_file(out_ / "reward.svg", train::loss_plot_svg(curve_, kReward));
   }
 
   const RlConfig& config_;
@@ -422,6 +432,7 @@ class RlRun {
   int64_t rollout_ = 0;  // the next one; also the version of the weights
   std::vector<train::PlotPoint> curve_;
   RlSummary summary_;
+  std::shared_ptr<void> watcher_;  // shared with who made it; last: it looks at an engine
 };
 
 }  // namespace

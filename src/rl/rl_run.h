@@ -12,8 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "engine/executor.h"
 #include "model/parameters.h"
+#include "policy/numbers.h"
 #include "rl/rl_config.h"
 #include "rl/rollout_sample.h"
 #include "train/step_report.h"
@@ -48,6 +50,12 @@ struct RlEvents {
   std::function<void(const std::string& line)> say = {};
   std::function<void(const train::StepReport&, int64_t num_steps)> on_warm_up = {};
   std::function<void(const RolloutLine&)> on_rollout = {};
+  /// The line of metrics.jsonl of every rollout; of those that a resumed run does not make again
+  /// step and reward alone.
+  std::function<void(const policy::Metrics&)> on_metrics = {};
+  /// Called with the first engine once it runs. What it gives looks on: it is let go before the
+  /// engine is.
+  std::function<std::shared_ptr<void>(engine::Engine&)> watch = {};
   std::function<bool()> stop = {};  // asked after every step; true: save and end
 };
 

@@ -3,12 +3,15 @@
 BALEEN_BIN names the folder of the built programs. A build without LibTorch has no program and says so
 with BALEEN_WITHOUT_PROGRAM=1: only then are the tests that need it skipped.
 """
+import csv
+import datetime
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import threading
+import time
 
 import httpx
 import openai
@@ -59,6 +62,41 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             pytest.fail(f"the server did not stop: {''.join(self.log)}")
+
+
+def commit():
+    done = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], cwd=TOP, capture_output=True,
+                          text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def append_row(file, columns, row):
+    """A row of a CSV file, behind its header where the file is new."""
+    fresh = not file.exists()
+    with open(file, "a", newline="") as rows:
+        writer = csv.writer(rows, lineterminator="\n")
+        if fresh:
+            writer.writerow(columns)
+        writer.writerow(row)
+
+
+def pytest_runtest_logreport(report):
+    """With BALEEN_CHECKS, a row of that CSV file for every test that ran."""
+    if (checks := os.environ.get("BALEEN_CHECKS")) and (report.when == "call" or report.skipped or report.failed):
+        append_row(pathlib.Path(checks), ["test", "result", "seconds", "load_average", "commit", "date"],
+                   [report.nodeid.removeprefix("tests/e2e/"), report.outcome, f"{report.duration:.1f}",
+                    f"{os.getloadavg()[0]:.1f}", commit(), datetime.date.today().isoformat()])
+
+
+def kill_and_go_on(command, seconds, kills, draw):
+    """Starts a job so many times, each time killing it after up to `seconds` that `draw` picks; then lets it end."""
+    for _ in range(kills):
+        process = subprocess.Popen(command, cwd=TOP, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(draw.uniform(0.0, seconds))
+        process.kill()
+        process.wait()
+    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 SCRIPTS = {

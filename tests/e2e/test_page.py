@@ -1,5 +1,6 @@
 """The page in a real browser: chat, thinking, tools, stop, reload, errors, live view, layouts."""
 import json
+import subprocess
 import threading
 import time
 
@@ -271,6 +272,28 @@ def test_the_live_view_shows_the_work(browser, abacus):
         time.sleep(3)
         browser.shot("live")
     browser.check_quiet()
+
+
+def test_a_training_run_shows_its_curves(browser, program, tmp_path):
+    run = subprocess.Popen([program, "rl", "--live", "0", "--out", tmp_path, "--sft-steps", "20", "--num-rollout", "400",
+                            "--rollout-batch-size", "8", "--n-samples-per-prompt", "4", "--filter", "none", "--eval-prompts", "4"],
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        browser.open(next(line for line in run.stdout if line.startswith("live view: ")).split()[-1])
+        browser.wait(lambda: browser.text("#state") == "live view")
+        assert browser.find("#live").is_displayed() and not browser.find("#tab-chat").is_displayed()
+        points = """return Chart.getChart([...document.querySelectorAll('canvas')].find((canvas) =>
+            canvas.getAttribute('aria-label').startsWith('rollout/raw_reward')))?.data.datasets[0].data"""
+        browser.wait(lambda: len(browser.script(points) or []) >= 3, "three rollouts")
+        assert [point["x"] for point in browser.script(points)][:3] == [0, 1, 2]
+        assert all(0 <= point["y"] <= 1 for point in browser.script(points))
+        browser.check_fits()
+        browser.check_accessible()
+        browser.shot("training")
+        browser.check_quiet()
+    finally:
+        run.kill()
+        run.wait()
 
 
 def test_nothing_is_read_while_nobody_looks(browser, abacus):

@@ -190,7 +190,7 @@ def verdicts(output):
 
 def test_doctor_looks_before_serving(tmp_path):
     found = verdicts(good("doctor", ABACUS, "--port", 0))
-    assert {what: verdict for what, (verdict, _) in found.items() if what != "files"} == dict.fromkeys(
+    assert {what: verdict for what, (verdict, _) in found.items() if what not in ("files", "gpu")} == dict.fromkeys(
         ["program", "processor", "config", "weights", "cache", "tokenizer", "format", "address", "next"], "ok")
     assert "MiB keeps up to" in found["cache"][1] and f"baleen serve {ABACUS}" in found["next"][1]
     assert "chat profile v4" in found["format"][1]
@@ -202,6 +202,41 @@ def test_doctor_looks_before_serving(tmp_path):
     assert done.returncode == 1 and "doctor" in done.stderr
     assert found["config"][0] == "ok" and found["weights"][0] == "fail" and found["tokenizer"][0] == "fail"
     assert "next" not in found
+
+
+DRIVER = """
+#include <stddef.h>
+#include <string.h>
+int cuInit(unsigned flags) { return 0; }
+int cuDriverGetVersion(int* out) { return *out = 13000, 0; }
+int cuDeviceGetCount(int* out) { return *out = 1, 0; }
+int cuDeviceGet(int* out, int number) { return *out = number, 0; }
+int cuDeviceGetName(char* out, int size, int device) { return strncpy(out, "Made up", size), 0; }
+int cuDeviceTotalMem_v2(size_t* out, int device) { return *out = 1u << 30, 0; }
+int cuDeviceGetAttribute(int* out, int what, int device) { return *out = what == 75 ? 9 : 0, 0; }
+int cuDevicePrimaryCtxRetain(void** out, int device) { return *out = out, 0; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return 0; }
+int cuCtxSetCurrent(void* context) { return 0; }
+int cuMemGetInfo_v2(size_t* unused, size_t* all) { return *unused = 1u << 20, *all = 1u << 30, 0; }
+"""
+
+
+def test_doctor_looks_at_gpus_through_the_driver(tmp_path):
+    """A library with the driver's name is loaded and asked, also by a program without CUDA."""
+    (tmp_path / "driver.c").write_text(DRIVER)
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"], check=True)
+
+    def doctor(*arguments):
+        done = subprocess.run([PROGRAM, "doctor", ABACUS, "--port", "0", *arguments], capture_output=True, text=True,
+                              env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
+        return done.returncode, [line for line in done.stdout.splitlines() if line.split()[1] == "gpu"]
+    code, lines = doctor()
+    assert code == 0 and lines[0].startswith("warn")
+    assert "cuda:0 Made up, 1.0 GiB (0.0 free), compute capability 9.0" in lines[0] and "taken by other programs" in lines[0]
+    code, lines = doctor("--device", "cuda")
+    assert code == 1 and lines[0].startswith("fail") and "the weights need" in lines[0]
+    code, lines = doctor("--device", "cuda:1")
+    assert code == 1 and any("cuda:1 is not there" in line for line in lines)
 
 
 def test_doctor_finds_an_address_that_is_taken():

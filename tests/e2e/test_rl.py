@@ -3,13 +3,15 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 
+import httpx
 import pytest
 
-from conftest import BIN, TOP
+from conftest import BIN, TOP, kill_and_go_on
 
 pytestmark = pytest.mark.usefixtures("program")
 LONG = os.environ.get("BALEEN_LONG") == "1"
@@ -64,15 +66,8 @@ def test_the_short_job_has_zero_drift_and_leaves_its_records(unbroken):
     assert "reward of the first answers" in output and str(folder) in output
 
 
-def kill_and_go_on(folder, reference, seconds, kills, draw):
-    for _ in range(kills):
-        process = subprocess.Popen(command(*SHORT_JOB, "--out", folder), cwd=TOP,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(draw.uniform(0.0, seconds))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    done = rl(*SHORT_JOB, "--out", folder)
-    assert done.returncode == 0, done.stderr
+def check_killed(folder, reference, seconds, kills, draw):
+    kill_and_go_on(command(*SHORT_JOB, "--out", folder), seconds, kills, draw)
     assert lines(folder / "metrics.jsonl") == lines(reference / "metrics.jsonl")
     assert lines(folder / "eval.jsonl") == lines(reference / "eval.jsonl")
     assert lines(folder / "sft" / "metrics.jsonl") == lines(reference / "sft" / "metrics.jsonl")
@@ -82,7 +77,7 @@ def kill_and_go_on(folder, reference, seconds, kills, draw):
 
 def test_a_job_killed_at_any_moment_has_the_same_curve(unbroken, tmp_path):
     reference, seconds, _ = unbroken
-    kill_and_go_on(tmp_path / "killed", reference, seconds * 0.7, 2, random.Random(3))
+    check_killed(tmp_path / "killed", reference, seconds * 0.7, 2, random.Random(3))
 
 
 def test_a_job_killed_behind_its_first_evaluation_has_the_same_records(unbroken, tmp_path):
@@ -106,7 +101,7 @@ def test_twenty_kills_leave_the_same_curve(unbroken, tmp_path):
     reference, seconds, _ = unbroken
     draw = random.Random(20)
     for round_number in range(5):  # four kills each, so that late moments are reached too
-        kill_and_go_on(tmp_path / f"killed{round_number}", reference, seconds * 0.5, 4, draw)
+        check_killed(tmp_path / f"killed{round_number}", reference, seconds * 0.5, 4, draw)
 
 
 def test_a_signal_ends_the_job_behind_a_saved_rollout(unbroken, tmp_path):
@@ -122,6 +117,49 @@ def test_a_signal_ends_the_job_behind_a_saved_rollout(unbroken, tmp_path):
     assert "stopped and saved at rollout" in output
     assert rl(*SHORT_JOB, "--out", tmp_path).returncode == 0
     assert lines(tmp_path / "metrics.jsonl") == lines(reference / "metrics.jsonl")
+
+
+def test_the_live_page_shows_the_curves_and_changes_nothing(unbroken, tmp_path):
+    """Another run goes on where a killed one ended: its page has the rewards of both."""
+    reference, seconds, _ = unbroken
+    killed = subprocess.Popen(command(*SHORT_JOB, "--out", tmp_path), cwd=TOP,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    saved = tmp_path / "checkpoints" / "latest"
+    while not saved.exists():
+        assert killed.poll() is None
+        time.sleep(0.01)
+    killed.kill()
+    killed.wait()
+    process = subprocess.Popen(command(*SHORT_JOB, "--live", "0", "--out", tmp_path), cwd=TOP,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    url = next(line for line in process.stdout if line.startswith("live view: ")).split()[-1]
+    seen, curves = set(), {}
+    with httpx.stream("GET", f"{url}/live", timeout=30) as events:
+        try:
+            for line in events.iter_lines():
+                if line.startswith("data: "):
+                    event = json.loads(line.removeprefix("data: "))
+                    seen.add(event["curve_points"])
+                    curves = httpx.get(f"{url}/live/curves").json()["curves"] or curves
+        except httpx.HTTPError:
+            pass  # the run ended between two answers
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert len(seen) > 1, "curves grow while somebody looks"
+    records = lines(tmp_path / "metrics.jsonl")
+    assert records == lines(reference / "metrics.jsonl")
+    points = curves["rollout/raw_reward"]
+    assert len(points) > 1
+    assert points == [[record["train/step"], record["rollout/raw_reward"]] for record in records[:len(points)]]
+
+
+def test_a_live_port_that_is_taken_is_told_before_the_warm_up(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = rl("--live", str(port), "--out", tmp_path)
+    assert done.returncode == 1 and str(port) in done.stderr and "warm-up" not in done.stdout
 
 
 def test_other_settings_do_not_continue_a_run(unbroken):

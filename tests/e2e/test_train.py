@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import BIN, TOP
+from conftest import BIN, TOP, kill_and_go_on
 
 pytestmark = pytest.mark.usefixtures("program")
 LONG = os.environ.get("BALEEN_LONG") == "1"
@@ -50,14 +50,7 @@ def test_a_job_killed_at_any_moment_ends_with_the_same_bits(unbroken, tmp_path):
     draw = random.Random(7)
     kills = 20 if LONG else 2
     folder = tmp_path / "killed"
-    for _ in range(kills):
-        process = subprocess.Popen(command(*SHORT_JOB, "--output", folder), cwd=TOP,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(draw.uniform(0.0, seconds))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    done = train(*SHORT_JOB, "--output", folder)
-    assert done.returncode == 0, done.stderr
+    kill_and_go_on(command(*SHORT_JOB, "--output", folder), seconds, kills, draw)
     assert final_bytes(folder) == final_bytes(reference)
     assert metrics(folder) == metrics(reference)
     left = sorted(entry.name for entry in (folder / "checkpoints").iterdir())

@@ -11,6 +11,7 @@
 
 #include "apps/chat_profile_choice.h"
 #include "apps/commands.h"
+#include "apps/doctor/gpu_look.h"
 #include "base/error.h"
 #include "cache/memory_plan.h"
 #include "http/server.h"
@@ -22,8 +23,15 @@
 namespace baleen::apps {
 namespace {
 
+#ifdef BALEEN_CUDA_PROGRAM
+constexpr bool kBuiltWithCuda = true;
+#else
+constexpr bool kBuiltWithCuda = false;
+#endif
+
 struct DoctorFlags {
   std::string folder;
+  std::string device = "cpu";
   std::string host = "127.0.0.1";
   int port = 30000;
 };
@@ -42,6 +50,11 @@ class Report {
       say("fail", what, error.what());
       failed_ = true;
     }
+  }
+  void add(const char* what, const CheckLine& line) {
+    constexpr const char* kNames[] = {"ok", "warn", "fail"};
+    say(kNames[static_cast<int>(line.verdict)], what, line.text);
+    failed_ = failed_ || line.verdict == Verdict::kFail;
   }
   bool failed() const { return failed_; }
 
@@ -75,6 +88,25 @@ void check_machine(Report& report) {
 double available_gib() {
   const auto pages = static_cast<double>(::sysconf(_SC_AVPHYS_PAGES));
   return pages * static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1 << 30);
+}
+
+/// Bytes of a checkpoint's tensors, 0 where they cannot be counted: check_model() says why.
+int64_t weight_bytes(const std::filesystem::path& folder) {
+  try {
+    return folder.empty() ? 0
+                          : static_cast<int64_t>(weights::Checkpoint::open(folder).total_bytes());
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
+void check_gpus(Report& report, const DoctorFlags& flags) {
+  const GpuWish wish{.device = flags.device,
+                     .built_with_cuda = kBuiltWithCuda,
+                     .weight_bytes = weight_bytes(flags.folder)};
+  for (const CheckLine& line : gpu_lines(look_at_gpus(cuda_driver_symbols()), wish)) {
+    report.add("gpu", line);
+  }
 }
 
 void check_model(Report& report, const std::filesystem::path& folder) {
@@ -144,6 +176,7 @@ void doctor(const DoctorFlags& flags) {
   Report report;
   report.say("ok", "program", "baleen " BALEEN_VERSION);
   check_machine(report);
+  check_gpus(report, flags);
   check_model(report, flags.folder);
   report.check("address", [&] {
     http::ServerConfig config;
@@ -156,7 +189,12 @@ void doctor(const DoctorFlags& flags) {
     throw Error("doctor: something failed, see above; serving would end the same way");
   }
   if (!flags.folder.empty()) {
-    report.say("ok", "next", fmt::format("baleen serve {} --port {}", flags.folder, flags.port));
+    report.say("ok",
+               "next",
+               fmt::format("baleen serve {} --port {}{}",
+                           flags.folder,
+                           flags.port,
+                           flags.device == "cpu" ? "" : " --device " + flags.device));
   }
 }
 
@@ -167,6 +205,8 @@ void add_doctor(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "doctor", "Look at the machine, a checkpoint and the address before serving");
   command->add_option("model", flags->folder, "Checkpoint folder; without it only the machine");
+  command->add_option(
+      "--device", flags->device, "Where serve is to run the model: cpu, cuda or cuda:N");
   command->add_option("--host", flags->host, "Address that serve is to listen on");
   command->add_option("--port", flags->port, "Its port")->check(CLI::Range(0, 65535));
   command->callback([flags] { doctor(*flags); });
