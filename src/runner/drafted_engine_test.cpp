@@ -236,7 +236,8 @@ TEST(DraftedEngineTest, PrefixHitsKeepAnswersAndDrafts) {
   int64_t cached = 0;
   // Cuts at pages and at resume points; equal and other next tokens; a request without drafts
   // leaves its rows to others. Hidden rows: behind a page that another token followed, and behind
-  // rows without drafts.
+  // rows without drafts. Behind a resume point that another token followed (384) the row is run
+  // again.
   struct Hit {
     int32_t keep;
     int32_t salt;
@@ -252,7 +253,10 @@ TEST(DraftedEngineTest, PrefixHitsKeepAnswersAndDrafts) {
                                                                   {640, 6, false, false},
                                                                   {640, 7, true, true},
                                                                   {640, 6, true, true},
-                                                                  {129, 8, true, false}}) {
+                                                                  {129, 8, true, false},
+                                                                  {384, 9, true, false},
+                                                                  {384, 10, true, false},
+                                                                  {384, 11, true, false}}) {
     std::vector<int32_t> prompt(shared.begin(), shared.begin() + keep);
     const std::vector<int32_t> own = some_ids(40, salt);
     prompt.insert(prompt.end(), own.begin(), own.end());
