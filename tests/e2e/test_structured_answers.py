@@ -6,7 +6,6 @@ BALEEN_LONG=1 (make check-long) asks for 1,000 answers of each kind and model, e
 BALEEN_RESULTS a row of each is appended to that CSV file.
 """
 import concurrent.futures
-import csv
 import datetime
 import json
 import os
@@ -20,7 +19,7 @@ import jsonschema
 import pytest
 import tokenizers
 
-from conftest import ABACUS, TOP, Server, start_scripted
+from conftest import ABACUS, Server, append_row, commit, start_scripted
 
 LONG = bool(os.environ.get("BALEEN_LONG"))
 SANITIZED_SHARE = 5  # builds without the program are instrumented ones: a part of the short form shows a bad access
@@ -113,18 +112,11 @@ def ask_all(server, count, check, kind):
     with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
         tokens = list(pool.map(check, range(count)))
     if results := os.environ.get("BALEEN_RESULTS"):
-        file = pathlib.Path(results)
-        fresh = not file.exists()
-        commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], cwd=TOP,
-                                capture_output=True, text=True).stdout.strip()
-        with open(file, "a", newline="") as rows:
-            writer = csv.writer(rows, lineterminator="\n")
-            if fresh:
-                writer.writerow(["model", "drafts", "kind", "schemas", "answers", "valid", "mean_tokens", "seconds", "commit",
-                                 "date"])
-            writer.writerow([server.model if server.model != "scripted" else "made-up", server.drafts, kind, NUM_SCHEMAS,
-                             count, len(tokens), f"{sum(tokens) / count:.1f}", f"{time.monotonic() - begun:.0f}", commit,
-                             datetime.date.today().isoformat()])
+        append_row(pathlib.Path(results),
+                   ["model", "drafts", "kind", "schemas", "answers", "valid", "mean_tokens", "seconds", "commit", "date"],
+                   [server.model if server.model != "scripted" else "made-up", server.drafts, kind, NUM_SCHEMAS, count,
+                    len(tokens), f"{sum(tokens) / count:.1f}", f"{time.monotonic() - begun:.0f}", commit(),
+                    datetime.date.today().isoformat()])
 
 
 def test_schema_answers(asked):
