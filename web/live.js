@@ -14,7 +14,7 @@ let retry = 0;
 let last = null;     // totals of the event before
 let points = [];     // what the charts show
 let tree = null;
-let curvePoints = 0;  // of the curves that are drawn
+let curvePoints = -1;  // of the curves that are drawn; -1: none were asked for
 const parts = {};
 
 export function setUp() {
@@ -76,7 +76,7 @@ function close() {
   stream?.abort();
   stream = null;
   last = null;
-  curvePoints = 0;  // the next stream may be that of another run
+  curvePoints = -1;  // the next stream may be that of another run
 }
 
 function follow() {
@@ -233,7 +233,7 @@ async function showCurves() {
   try {
     ({curves} = await getJson("/live/curves"));
   } catch (error) {
-    curvePoints = 0;  // asked for again with the next event
+    curvePoints = -1;  // asked for again with the next event
     return;
   }
   parts.curves.hidden = Object.keys(curves).length === 0;
