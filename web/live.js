@@ -232,7 +232,7 @@ async function showCurves() {
   let curves = {};
   try {
     ({curves} = await getJson("/live/curves"));
-  } catch (error) {
+  } catch {
     curvePoints = -1;  // asked for again with the next event
     return;
   }
