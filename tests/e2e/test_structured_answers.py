@@ -74,8 +74,10 @@ def start_model(name, drafts, folder, program):
     model = ABACUS
     if name == "random":
         model = folder / "random"
-        subprocess.run([program, "synth", model, "--config", ABACUS, "--tokenizer", ABACUS, "--seed", "7"], check=True,
-                       capture_output=True)
+        small = json.loads((ABACUS / "config.json").read_text()) | {"num_hidden_layers": 2, "compress_ratios": [4, 128, 0]}
+        (folder / "config.json").write_text(json.dumps(small))
+        subprocess.run([program, "synth", model, "--config", folder / "config.json", "--tokenizer", ABACUS, "--seed", "7"],
+                       check=True, capture_output=True)
     speculation = ["--speculative-num-steps", drafts] if drafts else ["--speculative-algorithm", "none"]
     return Server([program, "serve", model, "--port", "0", "--drain-timeout", "5", "--log-level", "warn", "--threads", "1",
                    *speculation], name)
