@@ -27,7 +27,7 @@ constexpr int kMultiprocessors = 16;
 constexpr int kMajor = 75;
 constexpr int kMinor = 76;
 
-double gib(int64_t bytes) {
+double gpu_gib(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
@@ -120,14 +120,12 @@ std::string no_gpu_words(const GpuFindings& found) {
 
 CheckLine gpu_line(int32_t number, const GpuFacts& gpu, bool is_wished, const GpuWish& wish) {
   CheckLine line;
-  line.text = fmt::format("cuda:{} {}, {:.1f} GiB", number, gpu.name, gib(gpu.total_bytes));
+  line.text = fmt::format("cuda:{} {}, {:.1f} GiB", number, gpu.name, gpu_gib(gpu.total_bytes));
   if (gpu.free_bytes >= 0) {
-    line.text += fmt::format(" ({:.1f} free)", gib(gpu.free_bytes));
+    line.text += fmt::format(" ({:.1f} free)", gpu_gib(gpu.free_bytes));
   }
-  line.text += fmt::format(", compute capability {}.{}, {} multiprocessors",
-                           gpu.major,
-                           gpu.minor,
-                           gpu.multiprocessors);
+  line.text += fmt::format(
+      ", compute capability {}.{}, {} multiprocessors", gpu.major, gpu.minor, gpu.multiprocessors);
   const auto add = [&](Verdict verdict, const std::string& words) {
     line.verdict = std::max(line.verdict, verdict);
     line.text += "; " + words;
@@ -148,12 +146,13 @@ CheckLine gpu_line(int32_t number, const GpuFacts& gpu, bool is_wished, const Gp
   const int64_t taken = gpu.total_bytes - gpu.free_bytes;
   if (static_cast<double>(taken) > kBusyShare * static_cast<double>(gpu.total_bytes)) {
     add(Verdict::kWarn,
-        fmt::format("{:.1f} GiB are taken by other programs: nvidia-smi names them", gib(taken)));
+        fmt::format("{:.1f} GiB are taken by other programs: nvidia-smi names them",
+                    gpu_gib(taken)));
   }
   if (is_wished && wish.weight_bytes > gpu.free_bytes) {
     add(Verdict::kFail,
         fmt::format("the weights need {:.1f} GiB, more than is free: baleen plan says what fits",
-                    gib(wish.weight_bytes)));
+                    gpu_gib(wish.weight_bytes)));
   }
   return line;
 }

@@ -1,6 +1,7 @@
 #pragma once
-// What NVIDIA's driver says of the GPUs of this machine. CUDA is not linked: the driver's library is
-// loaded where there is one, so that every build of the program can look. Torch-free; one thread.
+// What NVIDIA's driver says of the GPUs of this machine. CUDA is not linked: the driver's library
+// is loaded where there is one, so that every build of the program can look. Torch-free; one
+// thread.
 //
 //   const GpuFindings found = look_at_gpus(cuda_driver_symbols());
 //   for (const CheckLine& line : gpu_lines(found, {.device = "cuda:0"})) { ... }

@@ -13,7 +13,7 @@
 namespace baleen::apps {
 namespace {
 
-constexpr int64_t kGib = 1LL << 30;
+constexpr int64_t kOneGib = 1LL << 30;
 
 /// The driver's answers; one machine at a time, as its functions have no state of their own.
 struct MadeUpMachine {
@@ -54,8 +54,7 @@ int total(size_t* out, int device) {
 }
 int attribute(int* out, int number, int device) {
   const GpuFacts& gpu = gpu_of(device);
-  const std::map<int, int> known = {
-      {16, gpu.multiprocessors}, {75, gpu.major}, {76, gpu.minor}};
+  const std::map<int, int> known = {{16, gpu.multiprocessors}, {75, gpu.major}, {76, gpu.minor}};
   *out = known.at(number);
   return 0;
 }
@@ -104,8 +103,8 @@ void* made_up_symbol(const char* wanted) {
 }
 
 const GpuFacts kHopper{.name = "Hopper",
-                       .total_bytes = 140 * kGib,
-                       .free_bytes = 139 * kGib,
+                       .total_bytes = 140 * kOneGib,
+                       .free_bytes = 139 * kOneGib,
                        .major = 9,
                        .minor = 0,
                        .multiprocessors = 132};
@@ -139,7 +138,7 @@ Verdict worst(const std::vector<CheckLine>& lines) {
 TEST(GpuLookTest, ReadsWhatTheDriverSaysOfEveryGpu) {
   MadeUpMachine made_up{.gpus = {kHopper, kHopper}};
   made_up.gpus[1].name = "Other";
-  made_up.gpus[1].free_bytes = 7 * kGib;
+  made_up.gpus[1].free_bytes = 7 * kOneGib;
   made_up.gpus[1].minor = 3;
   const GpuFindings found = look(made_up);
   EXPECT_TRUE(found.has_driver);
@@ -147,12 +146,12 @@ TEST(GpuLookTest, ReadsWhatTheDriverSaysOfEveryGpu) {
   EXPECT_EQ(found.cuda_version, 13'000);
   ASSERT_EQ(found.gpus.size(), 2U);
   EXPECT_EQ(found.gpus[0].name, "Hopper");
-  EXPECT_EQ(found.gpus[0].total_bytes, 140 * kGib);
-  EXPECT_EQ(found.gpus[0].free_bytes, 139 * kGib);
+  EXPECT_EQ(found.gpus[0].total_bytes, 140 * kOneGib);
+  EXPECT_EQ(found.gpus[0].free_bytes, 139 * kOneGib);
   EXPECT_EQ(found.gpus[0].major, 9);
   EXPECT_EQ(found.gpus[0].multiprocessors, 132);
   EXPECT_EQ(found.gpus[1].name, "Other");
-  EXPECT_EQ(found.gpus[1].free_bytes, 7 * kGib);
+  EXPECT_EQ(found.gpus[1].free_bytes, 7 * kOneGib);
   EXPECT_EQ(found.gpus[1].minor, 3);
 }
 
@@ -199,7 +198,7 @@ TEST(GpuLookTest, SaysWhatAGpuIsGoodForAndWhatIsInTheWay) {
   EXPECT_SAYS(gpu_lines(look(made_up), cuda), "right but slow");
 
   made_up.gpus[0] = kHopper;
-  made_up.gpus[0].free_bytes = 100 * kGib;
+  made_up.gpus[0].free_bytes = 100 * kOneGib;
   EXPECT_EQ(worst(gpu_lines(look(made_up), cuda)), Verdict::kWarn);
   EXPECT_SAYS(gpu_lines(look(made_up), cuda), "40.0 GiB are taken by other programs");
 
@@ -215,9 +214,9 @@ TEST(GpuLookTest, SaysWhatAGpuIsGoodForAndWhatIsInTheWay) {
 
 TEST(GpuLookTest, TheWishedGpuMustBeThereAndHoldTheWeights) {
   MadeUpMachine made_up{.gpus = {kHopper, kHopper}};
-  made_up.gpus[1].free_bytes = 10 * kGib;
+  made_up.gpus[1].free_bytes = 10 * kOneGib;
   const GpuFindings found = look(made_up);
-  GpuWish wish{.device = "cuda:0", .built_with_cuda = true, .weight_bytes = 80 * kGib};
+  GpuWish wish{.device = "cuda:0", .built_with_cuda = true, .weight_bytes = 80 * kOneGib};
   EXPECT_NE(worst(gpu_lines(found, wish)), Verdict::kFail);
   wish.device = "cuda:1";
   EXPECT_EQ(worst(gpu_lines(found, wish)), Verdict::kFail);
@@ -237,7 +236,7 @@ TEST(GpuLookTest, LooksAtThisMachine) {
   const GpuFindings found = look_at_gpus(cuda_driver_symbols());
   for (const GpuFacts& gpu : found.gpus) {
     EXPECT_FALSE(gpu.name.empty());
-    EXPECT_GT(gpu.total_bytes, kGib / 2);
+    EXPECT_GT(gpu.total_bytes, kOneGib / 2);
     EXPECT_GT(gpu.major, 0);
     EXPECT_GT(gpu.multiprocessors, 0);
     EXPECT_LE(gpu.free_bytes, gpu.total_bytes);

@@ -34,8 +34,7 @@ http::ServerHooks live_hooks() {
 class LiveServer::State {
  public:
   State(http::ServerConfig config, engine::Engine& engine)
-      : feed(engine),
-        server(std::move(config), live_router(feed, engine), live_hooks()) {}
+      : feed(engine), server(std::move(config), live_router(feed, engine), live_hooks()) {}
 
   LiveFeed feed;
   http::Server server;
