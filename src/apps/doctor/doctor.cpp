@@ -103,7 +103,7 @@ int64_t weight_bytes(const std::filesystem::path& folder) {
 void check_gpus(Report& report, const DoctorFlags& flags) {
   const GpuWish wish{.device = flags.device,
                      .built_with_cuda = kBuiltWithCuda,
-                     .weight_bytes = weight_bytes(flags.folder)};
+                     .weight_bytes = flags.device == "cpu" ? 0 : weight_bytes(flags.folder)};
   for (const CheckLine& line : gpu_lines(look_at_gpus(cuda_driver_symbols()), wish)) {
     report.add("gpu", line);
   }
@@ -129,18 +129,21 @@ void check_model(Report& report, const std::filesystem::path& folder) {
   });
   report.check("weights", [&] {
     const weights::Checkpoint checkpoint = weights::Checkpoint::open(folder);
-    const double gib = static_cast<double>(checkpoint.total_bytes()) / (1 << 30);
+    const auto bytes = static_cast<double>(checkpoint.total_bytes());
+    const double gib = bytes / (1 << 30);
+    const std::string size =
+        gib < 1.0 ? fmt::format("{:.1f} MiB", bytes / (1 << 20)) : fmt::format("{:.1f} GiB", gib);
     if (gib > available_gib()) {
       throw Error(fmt::format(
-          "{:.1f} GiB of tensors, but {:.1f} GiB of memory are free: stop what else runs, or see "
+          "{} of tensors, but {:.1f} GiB of memory are free: stop what else runs, or see "
           "\"baleen plan --config {}\" for what a machine must have",
-          gib,
+          size,
           available_gib(),
           folder.string()));
     }
-    return fmt::format("{} tensors, {:.2f} GiB, all there; {:.1f} GiB of memory are free",
+    return fmt::format("{} tensors, {}, all there; {:.1f} GiB of memory are free",
                        checkpoint.parameters().size(),
-                       gib,
+                       size,
                        available_gib());
   });
   report.check("cache", [&] {
