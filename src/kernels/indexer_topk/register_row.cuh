@@ -220,18 +220,21 @@ class RegisterRow {
 
   /// How many entries each of `holders` blocks owes, as the n-th best of each of some warps.
   struct LevelShape {
+    static constexpr uint32_t kWarps = kStreams ? kStreamedBoundWarps : kBoundWarps;
     uint32_t nth;
     uint32_t warps;
     __device__ LevelShape(uint32_t k, uint32_t holders) {
       const uint32_t quota = (k + holders - 1) / holders;
-      const uint32_t most = quota > 32 * kBoundWarps ? kTopkWarps : min(quota, kBoundWarps);
+      const uint32_t most = quota > 32 * kWarps ? kTopkWarps : min(quota, kWarps);
       nth = (quota + most - 1) / most;
       warps = (quota + nth - 1) / nth;
     }
   };
 
   /// Entries that the registers of all blocks hold.
-  __device__ __forceinline__ uint32_t held() const { return kVectors * 4 * kTopkThreads * blocks_; }
+  __device__ __forceinline__ uint32_t held() const {
+    return kVectors * 4 * kTopkThreads * blocks_;
+  }
 
   __device__ __forceinline__ void load() {
     if (first_entry(kVectors - 1) + 4 <= length_) {  // all loads at once, without branches between

@@ -16,6 +16,9 @@ inline constexpr uint32_t kSampleGroup = 4;  // words
 inline constexpr uint32_t kMaxLevels = 5;    // quotas of k / blocks, 2 k / blocks, ... k
 inline constexpr uint32_t kBoundWarps =
     22;  // warps whose n-th best enters the bound; see lower_bound
+// Of a streamed row fewer: its warps hold whole words of the sample, so that in rising and falling
+// rows every further warp means 256 more candidates, all in one block, whose list has to hold them.
+inline constexpr uint32_t kStreamedBoundWarps = 14;
 
 /// What blocks of a cluster tell each other; slot r of every array is written by block r.
 struct ClusterBoard {
