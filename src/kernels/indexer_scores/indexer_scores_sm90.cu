@@ -51,9 +51,10 @@ __global__ __launch_bounds__(
   const bool single = params.num_requests == 1;
   // Warps: consumers, producers of keys, the producer of queries.
   const uint32_t producer = warp - kProducerWarp;
-  if (warp >= kProducerWarp && producer < kProducers) {
+  const bool fetches_keys = warp >= kProducerWarp && producer < kProducers;
+  int32_t single_pages = 0;
+  if (fetches_keys) {
     int32_t ids = 0;
-    int32_t single_pages = 0;
     if (single) {
       // Page numbers do not depend on the length: both loads are under way at once.
       const int64_t page = blockIdx.x + static_cast<int64_t>(threadIdx.x % 32) * gridDim.x;
@@ -77,16 +78,9 @@ __global__ __launch_bounds__(
       ptx::named_barrier_sync(kProducersBarrier, kProducers * 32);
       ptx::named_barrier_arrive(kStartBarrier, kThreads);
       fetch_keys(params, &key_map, PageWalk(single_pages), arena, task.stages, ids, producer);
-    } else {
-      ptx::named_barrier_sync(kStartBarrier, kThreads);
-      const PageWalk walk(arena.pages, params.num_requests);
-      ids = walk.more() ? page_ids(params, walk) : 0;
-      fetch_keys(params, &key_map, walk, arena, task.stages, ids, producer);
+      return;
     }
-    return;
-  }
-  int32_t single_pages = 0;
-  if (single) {
+  } else if (single) {
     single_pages = pages_seen(params, 0);
   } else {
     constexpr int32_t kWorkers = kGroups * 128;
@@ -97,6 +91,12 @@ __global__ __launch_bounds__(
     }
   }
   ptx::named_barrier_sync(kStartBarrier, kThreads);
+  if (fetches_keys) {
+    const PageWalk walk(arena.pages, params.num_requests);
+    const int32_t ids = walk.more() ? page_ids(params, walk) : 0;
+    fetch_keys(params, &key_map, walk, arena, task.stages, ids, producer);
+    return;
+  }
   if (run_ahead) {
     ptx::wait_for_predecessor();
   }
