@@ -58,6 +58,12 @@ PeerLibraries::PeerLibraries(const std::string& folder) {
     if (scores_bytes != nullptr && scores != nullptr) {
       scores_.push_back({name(), scores_bytes, scores});
     }
+    const auto topk_bytes =
+        symbol<decltype(PeerTopk::workspace)>(library, "baleen_peer_topk_workspace");
+    const auto topk = symbol<decltype(PeerTopk::launch)>(library, "baleen_peer_topk");
+    if (topk_bytes != nullptr && topk != nullptr) {
+      topks_.push_back({name(), topk_bytes, topk});
+    }
   }
 }
 

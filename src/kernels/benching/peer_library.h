@@ -14,6 +14,8 @@
 //   int baleen_peer_sparse_attention(const PeerAttentionCall*, cudaStream_t);        // as above
 //   int64_t baleen_peer_index_scores_workspace(const PeerScoresCall*);               // bytes
 //   int baleen_peer_index_scores(const PeerScoresCall*, cudaStream_t);               // as above
+//   int64_t baleen_peer_topk_workspace(const PeerTopkCall*);                         // bytes
+//   int baleen_peer_topk(const PeerTopkCall*, cudaStream_t);                         // as above
 
 #include <cstdint>
 #include <string>
@@ -78,6 +80,26 @@ struct PeerScoresCall {
   int32_t plan_only = 0;  // 1: only what a step plans once, into the workspace
 };
 
+/// The k best entries of every row, in any order. Plain C layout.
+struct PeerTopkCall {
+  const float* scores = nullptr;     // [rows, score_stride], 16-byte aligned
+  const int32_t* lengths = nullptr;  // [rows]
+  int32_t* indices = nullptr;        // [rows, k], out
+  void* workspace = nullptr;
+  int64_t workspace_bytes = 0;
+  int64_t score_stride = 0;
+  int64_t max_entries = 0;
+  int32_t num_rows = 0;
+  int32_t k = 0;
+  int32_t plan_only = 0;  // 1: only what a step plans once, into the workspace
+};
+
+struct PeerTopk {
+  std::string name;
+  int64_t (*workspace)(const PeerTopkCall*) = nullptr;
+  int (*launch)(const PeerTopkCall*, cudaStream_t) = nullptr;
+};
+
 struct PeerScores {
   std::string name;
   int64_t (*workspace)(const PeerScoresCall*) = nullptr;
@@ -104,11 +126,13 @@ class PeerLibraries {
   const std::vector<PeerLinear>& linears() const { return linears_; }
   const std::vector<PeerAttention>& attentions() const { return attentions_; }
   const std::vector<PeerScores>& scores() const { return scores_; }
+  const std::vector<PeerTopk>& topks() const { return topks_; }
 
  private:
   std::vector<PeerAttention> attentions_;
   std::vector<PeerLinear> linears_;
   std::vector<PeerScores> scores_;
+  std::vector<PeerTopk> topks_;
 };
 
 }  // namespace baleen::kernels::benching

@@ -2,11 +2,15 @@
 // made them leaves them; more rows rotate over more than L2. Distributions other than normal show
 // what crowded thresholds cost.
 #include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "device/buffer.h"
 #include "kernels/benching/kernel_bench.h"
+#include "kernels/benching/peer_library.h"
 #include "kernels/indexer_topk/indexer_topk.h"
 #include "kernels/indexer_topk/score_samples.h"
 
@@ -14,6 +18,7 @@ namespace baleen::kernels {
 namespace {
 
 using benching::BenchContext;
+using benching::BenchRow;
 using benching::Ceiling;
 using testing::ScoreKind;
 
@@ -51,6 +56,73 @@ struct Case {
   ScoreKind kind = ScoreKind::kNormal;
 };
 
+/// Scores of the picks of the first row, best first.
+std::vector<float> picked_scores(const float* row,
+                                 int64_t count,
+                                 const device::Buffer<int32_t>& picks,
+                                 int32_t k) {
+  std::vector<float> scores(static_cast<std::size_t>(count));
+  BALEEN_CUDA_CHECK(cudaMemcpy(
+      scores.data(), row, static_cast<std::size_t>(count) * sizeof(float), cudaMemcpyDefault));
+  const std::vector<int32_t> entries = picks.to_host();
+  std::vector<float> picked;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(k); ++i) {
+    const bool valid = entries[i] >= 0 && entries[i] < count;
+    picked.push_back(valid ? scores[static_cast<std::size_t>(entries[i])]
+                           : -std::numeric_limits<float>::infinity());
+  }
+  std::sort(picked.begin(), picked.end(), std::greater<>());
+  return picked;
+}
+
+/// Public kernels on the same rows. Their order is free; the scores they pick are compared.
+void measure_peers(BenchContext& bench,
+                   const BenchRow& ours,
+                   const ScoreRows& rows,
+                   IndexerTopkParams params,
+                   device::Buffer<int32_t>& picks,
+                   int sets) {
+  cudaStream_t stream = bench.stream().get();
+  for (const benching::PeerTopk& peer : bench.peers().topks()) {
+    benching::PeerTopkCall call{.scores = rows.row(0),
+                                .lengths = params.lengths,
+                                .indices = params.indices,
+                                .score_stride = params.score_stride,
+                                .max_entries = params.max_entries,
+                                .num_rows = params.num_rows,
+                                .k = params.k};
+    device::Buffer<uint8_t> workspace(std::max<int64_t>(1, peer.workspace(&call)));
+    call.workspace = workspace.data();
+    call.workspace_bytes = workspace.count();
+    params.scores = rows.row(0);
+    const auto picked = [&] {
+      bench.stream().synchronize();
+      return picked_scores(rows.row(0), params.max_entries, picks, params.k);
+    };
+    launch_indexer_topk_sm90(
+        params, plan_indexer_topk(params.max_entries, params.num_rows, params.k), stream);
+    const std::vector<float> wanted = picked();
+    call.plan_only = 1;
+    int refused = peer.launch(&call, stream);
+    call.plan_only = 0;
+    refused = refused != 0 ? refused : peer.launch(&call, stream);
+    if (refused != 0) {
+      std::printf("%s: no row for %s\n", peer.name.c_str(), ours.row.c_str());
+      continue;
+    }
+    if (picked() != wanted) {
+      std::printf("%s: another result for %s\n", peer.name.c_str(), ours.row.c_str());
+      continue;
+    }
+    BenchRow row = ours;
+    row.implementation = peer.name;
+    bench.measure(row, sets, [&](cudaStream_t on, int set) {
+      call.scores = rows.row(int64_t{set} * params.num_rows);
+      peer.launch(&call, on);
+    });
+  }
+}
+
 void measure(BenchContext& bench, const Case& shape, const IndexerTopkPlan* plan) {
   std::string name = "topk/n:" + std::to_string(shape.count) +
                      "/rows:" + std::to_string(shape.rows) + "/k:" + std::to_string(shape.k);
@@ -79,14 +151,15 @@ void measure(BenchContext& bench, const Case& shape, const IndexerTopkPlan* plan
                            .k = shape.k};
   const IndexerTopkPlan chosen =
       plan != nullptr ? *plan : plan_indexer_topk(shape.count, shape.rows, shape.k);
-  bench.measure({.row = name,
-                 .bytes = bytes,
-                 .ceiling = shape.rows == 1 ? Ceiling::kLatency : Ceiling::kRead},
-                sets,
-                [&](cudaStream_t stream, int set) {
-                  params.scores = rows.row(int64_t{set} * shape.rows);
-                  launch_indexer_topk_sm90(params, chosen, stream);
-                });
+  const BenchRow row{
+      .row = name, .bytes = bytes, .ceiling = shape.rows == 1 ? Ceiling::kLatency : Ceiling::kRead};
+  if (plan == nullptr && (shape.kind == ScoreKind::kNormal || shape.kind == ScoreKind::kSkewed)) {
+    measure_peers(bench, row, rows, params, picks, sets);
+  }
+  bench.measure(row, sets, [&](cudaStream_t stream, int set) {
+    params.scores = rows.row(int64_t{set} * shape.rows);
+    launch_indexer_topk_sm90(params, chosen, stream);
+  });
 }
 
 void run(BenchContext& bench) {
