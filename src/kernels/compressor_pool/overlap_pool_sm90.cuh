@@ -14,6 +14,7 @@
 #include "kernels/compressor_pool/pool_math.cuh"
 #include "kernels/compressor_pool/pool_tail.cuh"
 #include "kernels/ptx/bulk_copy.cuh"
+#include "kernels/ptx/loaded_arrive.cuh"
 #include "kernels/ptx/pdl.cuh"
 
 namespace baleen::kernels {
@@ -25,7 +26,7 @@ inline constexpr int kOverlapSlots = 2 * kGroupTokens;
 template <int kDims>
 inline constexpr int overlap_row_floats = 4 * kDims;
 template <int kDims>
-inline constexpr int overlap_stage_bytes = kGroupTokens * overlap_row_floats<kDims> * 4;
+inline constexpr int overlap_stage_bytes = kGroupTokens* overlap_row_floats<kDims> * 4;
 
 /// kGroups groups of pool warps, kTails tail warps, kStages groups of tokens in flight.
 template <int kDims_, int kGroups_, int kTails_, int kStages_>
@@ -283,6 +284,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     entries += is_entry ? 1 : 0;
     float scores[4][kOverlapSlots];
     float values[4][kOverlapSlots];
+    uint32_t loaded = 0;  // a word of every load from the stage before
     if (mine) {
       const bool has_carry = (here.flags & OverlapStage::kHasCarry) != 0;
 #pragma unroll
@@ -298,6 +300,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
         if (!is_carry || has_carry) {
           u = *reinterpret_cast<const float4*>(row);
           z = *reinterpret_cast<const float4*>(row + 2 * kDims);
+          if (is_carry) {
+            loaded ^= __float_as_uint(u.x) ^ __float_as_uint(z.x);
+          }
           if (((is_carry ? before_flags : here.flags) >> token & 1U) != 0) {
             const float4 b =
                 *reinterpret_cast<const float4*>(bias + token * 2 * kDims + half + channel);
@@ -312,7 +317,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     before_flags = here.flags;
     __syncwarp();
     if (lane == 0 && sequence > 0) {  // nobody needs the stage before any more
-      ptx::barrier_arrive(&empty[before]);
+      ptx::barrier_arrive_loaded(&empty[before], loaded);
     }
     if (!mine) {
       continue;

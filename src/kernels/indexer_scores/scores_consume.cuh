@@ -7,6 +7,7 @@
 #include "kernels/indexer_scores/page_walk.cuh"
 #include "kernels/indexer_scores/scores_arena.cuh"
 #include "kernels/ptx/convert.cuh"
+#include "kernels/ptx/loaded_arrive.cuh"
 #include "kernels/ptx/opaque.cuh"
 #include "kernels/ptx/wgmma.cuh"
 
@@ -140,7 +141,9 @@ __device__ void consume(const IndexerScoresParams& params,
       const auto release = [&] {
         __syncwarp();
         if (lane == 0) {
-          ptx::barrier_arrive(all_empty + place.slot);
+          ptx::barrier_arrive_loaded(
+              all_empty + place.slot,
+              __float_as_uint(tile.scale.x) & __float_as_uint(tile.scale.y));
         }
       };
       if constexpr (kSingleQuery) {

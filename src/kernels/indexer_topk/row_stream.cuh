@@ -11,6 +11,7 @@
 
 #include "kernels/indexer_topk/register_row.cuh"
 #include "kernels/ptx/bulk_copy.cuh"
+#include "kernels/ptx/loaded_arrive.cuh"
 #include "kernels/ptx/mbarrier.cuh"
 #include "kernels/ptx/shared_access.cuh"
 
@@ -83,7 +84,12 @@ class RowStream {
       }
       __syncwarp();
       if (lane == 0) {
-        ptx::barrier_arrive(&barriers_.empty[place]);
+        uint32_t loaded = __float_as_uint(four[0][0]);
+#pragma unroll
+        for (uint32_t v = 1; v < kChunkVectors; ++v) {
+          loaded &= __float_as_uint(four[v][0]);
+        }
+        ptx::barrier_arrive_loaded(&barriers_.empty[place], loaded);
       }
       const uint32_t entry = entry_of(chunk) + threadIdx.x * 4;
       if (chunk + 1 == chunks_) {  // only the last chunk may end early

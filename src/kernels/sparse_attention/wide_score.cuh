@@ -14,6 +14,7 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/exp2.cuh"
+#include "kernels/ptx/loaded_arrive.cuh"
 #include "kernels/ptx/role_registers.cuh"
 #include "kernels/ptx/shared_access.cuh"
 #include "kernels/ptx/shared_store.cuh"
@@ -219,7 +220,12 @@ __device__ __forceinline__ void score_wide_tiles(const SparseAttentionParams& pa
   hold_query(shared, held);
   __syncwarp();
   if (threadIdx.x % 32 < 2) {  // eight arrivals: the third buffer is free for its tile
-    ptx::barrier_arrive(&stats.freed[2]);
+    uint32_t loaded = 0;
+#pragma unroll
+    for (int i = 0; i < 4 * kHeldBlocks; ++i) {
+      loaded |= held.operand[i][0] | held.operand[i][1] | held.operand[i][2] | held.operand[i][3];
+    }
+    ptx::barrier_arrive_loaded(&stats.freed[2], loaded);
   }
   for (int32_t index = 0; index < tiles; ++index) {
     const int buffer = index % 3;
