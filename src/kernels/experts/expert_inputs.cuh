@@ -27,8 +27,8 @@ struct Consumer {
   }
 };
 
-/// Streams the e4m3 rows of an up item into shared memory, half a tile ahead (one token: all of it
-/// at once). A thread copies two pieces of 16 bytes of each half.
+/// Streams the e4m3 rows of an up item into shared memory, half a tile ahead. A thread copies two
+/// pieces of 16 bytes of each half.
 template <int kRows>
 struct UpSupply {
   static constexpr int kAhead = InputTile<kRows>::kBlocks / 2;  // blocks between calls of advance
@@ -75,13 +75,15 @@ struct UpSupply {
     }
   }
 
-  /// Before step % kAhead == 0.
-  __device__ __forceinline__ void advance(int step) const {
+  /// Before step % kAhead == 0 of a tile; `more`: another one follows.
+  __device__ __forceinline__ void advance(int step, bool more) const {
     ptx::async_copy_wait<0>();
     ptx::fence_async_shared();
     consumer.sync();  // also: everybody has finished with the other half
     if (step + kAhead < length) {
       fetch(step + kAhead);
+    } else if (more) {
+      fetch(0);
     }
   }
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/experts/expert_finisher.cuh"
 #include "kernels/experts/expert_inputs.cuh"
 #include "kernels/experts/expert_product.cuh"
 #include "kernels/experts/expert_results.cuh"
@@ -32,7 +33,7 @@ __device__ __forceinline__ bool gather_leaves(const Consumer& consumer,
   if (consumer.index != 0) {
     return false;
   }
-  ptx::barrier_wait(&tile.full, 0);
+  ptx::barrier_wait_or_leave(&tile.full, 0);
   if (column < kSharedTokens) {
     const ExpertsParams& params = consumer.task.params;
     const int leaf = up_leaf_blocks(params);
@@ -57,12 +58,13 @@ __device__ __forceinline__ bool gather_leaves(const Consumer& consumer,
   return true;
 }
 
-/// An up item is one row tile, multiplied by this group or shared by the groups of the block (each
-/// takes a leaf of the sum). A down item is a run of row tiles, once the unit's up tiles are
-/// complete. One loop serves all three. sum[r] as in wgmma.cuh: tile row 16 * warp + lane / 4 +
-/// 8 * (r / 2), token 2 * (lane % 4) + r % 2.
-/// kRows: of the input tile; one if the unit has one token.
-template <bool kFp8, int kRows>
+/// An up item is a run of row tiles, or one that the groups of the block share (each takes a leaf
+/// of the sum). A down item is a run of row tiles, once the unit's up tiles are complete. One loop
+/// serves all three. sum[r] as in wgmma.cuh: tile row 16 * warp + lane / 4 + 8 * (r / 2), token 2 *
+/// (lane % 4) + r % 2. kRows: of the input tile; one or two if the unit has no more tokens.
+/// kRoles: registers are moved between roles, which makes the compiler see by itself what is the
+/// same in all lanes.
+template <bool kFp8, int kRows, bool kRoles>
 __device__ __forceinline__ void run_item(Consumer& consumer,
                                          BlockShared& shared,
                                          const Item& item) {
@@ -81,12 +83,13 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
   const InputTile<kRows> input(group);
   const UpSupply<kRows> supply{consumer, item.unit, input, first_block, length};
   if (!down) {
+    consumer.sync();  // the products that read the old content are done
     supply.fetch(0);
     supply.load_scales();
   } else {
     if (consumer.thread == 0) {
       const int up_tiles = 2 * params.width / kExpertTileRows;
-      ptx::wait_or_trap([&] { return ptx::load_acquire(task.ready + item.number) == up_tiles; });
+      ptx::wait_or_leave([&] { return ptx::load_acquire(task.ready + item.number) == up_tiles; });
     }
     consumer.sync();
   }
@@ -106,14 +109,16 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
     float4* far_pending = &group.far_pending[consumer.thread];
     Weights weights;
     Parts<kFp8> parts = {};
-    const auto start = [&](int step) {
-      const uint32_t descriptor = input.descriptor(step);
+    const auto start = [&](uint32_t at) {
+      const uint32_t descriptor = kRoles ? at : uniform_word(at);
       reader.expand(weights);
       start_block<kFp8, input.kNextInputs>(weights, descriptor, parts);
     };
+    uint32_t scales_at =
+        ptx::pinned(consumer.lane.scales + static_cast<uint32_t>(first_block) * (kTokens * 2));
     const auto finish = [&](int step) {
-      const uint32_t scales = ptx::load_shared_4(
-          consumer.lane.scales + static_cast<uint32_t>(first_block + step) * (kTokens * 2));
+      const uint32_t scales = ptx::load_shared_4(scales_at);
+      scales_at += kTokens * 2;
       finish_block<kFp8>(weights, parts, scales, sum);
       if (--leaf_left == 0 && step + 1 < length) {
         add_leaf(pending, far_pending, leaf, false, sum);
@@ -126,7 +131,10 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
     }
     for (int begin = 0; begin < length; begin += held) {
       if (!down) {
-        supply.advance(begin);
+        const bool whole = length <= input.kBlocks;  // stays for the following tiles
+        if (tile == first_tile || !whole) {
+          supply.advance(begin, !whole && tile + 1 < end_tile);
+        }
       } else if (tile == first_tile || blocks > held) {
         if (begin > 0 || tile > first_tile) {
           consumer.sync();  // the products that read the old content are done
@@ -138,17 +146,19 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
         consumer.sync();
       }
       const int end = min(begin + held, length);
+      uint32_t descriptor = input.descriptor(begin);
 #pragma unroll 1
       for (int step = begin; step < end; step += 2) {
         // The next block's codes are fetched while the tensor cores work.
-        start(step);
+        start(descriptor);
         if (step + 1 == length) {
           finish(step);
           break;
         }
         reader.fetch(false, true);
         finish(step);
-        start(step + 1);
+        start(descriptor + input.kNextBlock);
+        descriptor += 2 * input.kNextBlock;
         if (step + 2 == length) {
           finish(step + 1);
           break;
@@ -162,23 +172,15 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
     }
     if (down) {
       store_slots(consumer, item, tile, sum);
+    } else if (!share || gather_leaves(consumer, shared.tile, length > 0, sum)) {
+      store_hidden(consumer, item, tile, kFp8 ? params.shared_limit : params.limit, sum);
     }
-  }
-  if (down) {
-    combine(consumer, item);
-    return;
-  }
-  if (share && !gather_leaves(consumer, shared.tile, length > 0, sum)) {
-    return;
-  }
-  store_hidden(consumer, item, kFp8 ? params.shared_limit : params.limit, sum);
-  consumer.sync();
-  if (consumer.thread == 0) {
-    ptx::add_release(task.ready + item.number, 1);
   }
 }
 
-/// A consumer warp group: its items in order.
+/// A consumer warp group: its items in order. Finishes them itself or leaves that to its finisher.
+/// Units of at most kFew tokens have an input tile of kFew rows.
+template <bool kFinishes, int kFew>
 __device__ __forceinline__ void consume(const Task& task, BlockShared& shared, int index) {
   Consumer consumer{task,
                     shared.groups[index],
@@ -189,21 +191,26 @@ __device__ __forceinline__ void consume(const Task& task, BlockShared& shared, i
   GroupShared& group = consumer.group;
   for (uint32_t number = 0;; ++number) {
     const uint32_t place = number % kQueue;
-    ptx::barrier_wait(&group.announced[place], number / kQueue % 2);
+    ptx::barrier_wait_or_leave(&group.announced[place], number / kQueue % 2);
     const Item& item = group.queue[place];  // stays in shared memory to save registers
     if (item.kind == ItemKind::kEnd) {
       return;
     }
     if (item.unit.expert == task.params.num_experts) {
-      run_item<true, kTokens>(consumer, shared, item);
-    } else if (item.unit.count == 1) {
-      run_item<false, 1>(consumer, shared, item);
+      run_item<true, kTokens, !kFinishes>(consumer, shared, item);
+    } else if (item.unit.count <= kFew) {
+      run_item<false, kFew, !kFinishes>(consumer, shared, item);
     } else {
-      run_item<false, kTokens>(consumer, shared, item);
+      run_item<false, kTokens, !kFinishes>(consumer, shared, item);
     }
-    __syncwarp();
-    if (consumer.thread % 32 == 0) {
-      ptx::barrier_arrive(&group.read[place]);
+    if constexpr (kFinishes) {
+      consumer.sync();
+      finish_item<128>(task, group, index, place, consumer.thread, [&] { consumer.sync(); });
+    } else {
+      __syncwarp();
+      if (consumer.thread % 32 == 0) {
+        ptx::barrier_arrive(&group.stored[place]);
+      }
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "kernels/experts/expert_work.cuh"
 #include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/global_counter.cuh"
+#include "kernels/ptx/role_registers.cuh"
 
 namespace baleen::kernels::experts {
 
@@ -26,7 +27,7 @@ __device__ __forceinline__ const std::byte* item_weights(
 
 /// Waits that leave the issue slots to the consumers: asleep in the barrier, or between polls.
 __device__ __forceinline__ void sleep_until(ptx::Barrier& barrier, uint32_t parity) {
-  ptx::wait_or_trap([&] { return ptx::barrier_try_wait_long(&barrier, parity); });
+  ptx::wait_or_leave([&] { return ptx::barrier_try_wait_long(&barrier, parity); });
 }
 template <class Ready>
 __device__ __forceinline__ void wait_idle(Ready ready) {
@@ -35,6 +36,7 @@ __device__ __forceinline__ void wait_idle(Ready ready) {
     __nanosleep(40);
     if (clock64() - begin > ptx::kTrapAfterClocks) {
       __trap();
+      return;
     }
   }
 }
@@ -105,11 +107,13 @@ __device__ __forceinline__ void produce(const Task& task,
   while (claim < plan.num_items) {
     const bool down = claim >= plan.num_up;
     const int32_t index = down ? claim - plan.num_up : claim;
-    const int32_t per_unit = down ? plan.down_items : plan.up_tiles;
+    const int32_t per_unit = down ? plan.down_items : plan.up_items;
     const int32_t unit = index / per_unit;
     const int32_t part = index - unit * per_unit;
-    const int32_t first_tile = down ? part * plan.run : part;
-    const int32_t tiles = down ? min(plan.run, params.hidden / kExpertTileRows - first_tile) : 1;
+    const int32_t run = down ? plan.run : plan.up_run;
+    const int32_t first_tile = part * run;
+    const int32_t rows = down ? params.hidden : 2 * params.width;
+    const int32_t tiles = min(run, rows / kExpertTileRows - first_tile);
     int32_t next = 0;
     if (!plan.fixed && lane == 0) {
       next = ptx::add_relaxed(task.next_item, 1);  // read much later

@@ -10,7 +10,9 @@
 
 #include "kernels/experts/expert_work.cuh"
 #include "kernels/ptx/convert.cuh"
+#include "kernels/ptx/loaded_arrive.cuh"
 #include "kernels/ptx/opaque.cuh"
+#include "kernels/ptx/role_registers.cuh"
 #include "kernels/ptx/shared_access.cuh"
 #include "kernels/ptx/wgmma.cuh"
 
@@ -54,16 +56,13 @@ struct WeightReader {
   RawFp4 raw;
 
   __device__ __forceinline__ void wait() const {
-    ptx::barrier_wait(&group.full[stage.place], stage.parity);
+    ptx::barrier_wait_or_leave(&group.full[stage.place], stage.parity);
   }
-  /// `loaded`: the bitwise and of a word of every load from the stage, the exponents' among them.
-  /// It is never all ones, so the arrival always happens; but it cannot before the loads have
-  /// returned. Without that the arrival overtakes loads that wait in the load unit behind others,
-  /// and the next copy lands before they read.
+  /// `loaded`: a word of every load since the stage came, combined.
   __device__ __forceinline__ void release(uint32_t loaded) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0 && loaded != 0xFFFFFFFFU) {
-      ptx::barrier_arrive(&group.empty[stage.place]);
+    if (threadIdx.x % 32 == 0) {
+      ptx::barrier_arrive_loaded(&group.empty[stage.place], loaded);
     }
     stage.advance();
   }
@@ -121,13 +120,18 @@ inline constexpr int kTokens = kExpertUnitTokens;  // columns of the tensor inst
 inline constexpr int kValues = kTokens / 2;        // accumulators of a lane
 static_assert(kTokens == 8, "a lane has two tokens of two rows");
 
-/// Tokens of an item in shared memory: [16 bytes of inputs][row][16 bytes], one row for a unit of
-/// one token and eight for others. The tensor instruction reads eight rows of 16 bytes, 16 bytes
-/// apart: beyond a single row it finds the next inputs of the same token, for columns that nobody
-/// looks at. So a unit of one token has all its inputs here at once.
+/// The same in every lane, and known to be: what follows from it stays in uniform registers.
+__device__ __forceinline__ uint32_t uniform_word(uint32_t value) {
+  return __shfl_sync(0xFFFFFFFFU, value, 0);
+}
+
+/// Tokens of an item in shared memory: [16 bytes of inputs][row][16 bytes], one or two rows for a
+/// unit of no more tokens and eight for others. The tensor instruction reads eight rows of 16
+/// bytes, 16 bytes apart: beyond the last row it finds the next inputs of the same tokens, for
+/// columns that nobody looks at. So a unit of few tokens has all its inputs here at once.
 template <int kRows>
 struct InputTile {
-  static_assert(kRows == 1 || kRows == kTokens);
+  static_assert(kRows <= kFewTokens || kRows == kTokens);
   static constexpr int kBlocks = kInputBytes / (kRows * 128);  // block b stands at b % kBlocks
   static constexpr uint32_t kNextInputs = 2 * kRows;  // from one descriptor to the next 32 inputs
   uint32_t base;                                      // shared address
@@ -139,11 +143,12 @@ struct InputTile {
   __device__ __forceinline__ uint32_t place(int chunk, int row) const {
     return base + static_cast<uint32_t>((chunk * kRows + row) * 16);
   }
+  static constexpr uint32_t kNextBlock = 8 * kRows;  // from one block to the next
   /// Low word of the descriptor of block `block`, the same in every lane and known to be (the high
-  /// word is 0).
+  /// word is 0). Blocks up to the end of the tile follow in steps of kNextBlock.
   __device__ __forceinline__ uint32_t descriptor(int block) const {
     const auto at = static_cast<uint32_t>(block % kBlocks * 8 * kRows);
-    return __shfl_sync(0xFFFFFFFFU, (base >> 4) + at + (uint32_t{kRows} << 16), 0);
+    return uniform_word((base >> 4) + at + (uint32_t{kRows} << 16));
   }
 };
 

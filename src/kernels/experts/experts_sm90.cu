@@ -1,23 +1,34 @@
-// The persistent expert kernel for Hopper: four consumer warp groups and their producer warps per
-// block, one block per multiprocessor.
+// The persistent expert kernel for Hopper: four consumer warp groups, their producer warps and
+// their finisher warps per block, one block per multiprocessor.
 
 #include <cstdint>
 
 #include "base/check.h"
 #include "device/launch.h"
+#include "kernels/experts/expert_finisher.cuh"
 #include "kernels/experts/expert_items.cuh"
 #include "kernels/experts/expert_producer.cuh"
 #include "kernels/experts/expert_work.cuh"
 #include "kernels/experts/experts.h"
-#include "kernels/ptx/global_counter.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/prefetch.cuh"
+#include "kernels/ptx/role_registers.cuh"
 
 namespace baleen::kernels {
 namespace experts {
 namespace {
 
-constexpr int kThreads = kGroups * 160;  // a warp group and a producer warp each
+/// With finishers, or for small steps without.
+template <bool kFinishers>
+struct Form {
+  static constexpr int kThreads = kGroups * (128 + 32 + (kFinishers ? 32 : 0));
+  static constexpr int kFew = kFinishers ? kFewTokens : 1;  // see consume
+};
+// Registers of the roles beside finishers, within what the launch gives all of them.
+constexpr int kConsumerRegisters = 96;
+constexpr int kOtherRegisters = 48;
+static_assert(128 * (kGroups * kConsumerRegisters + 2 * kOtherRegisters) <=
+              65536 / Form<true>::kThreads / 8 * 8 * Form<true>::kThreads);
 
 /// Brings the activations of the whole step to L2 while the lists are being read.
 __device__ __forceinline__ void request_inputs(const ExpertsParams& params) {
@@ -42,7 +53,8 @@ __device__ __forceinline__ void prepare(BlockShared& shared) {
     }
     if (slot < kQueue) {
       ptx::barrier_init(&group.announced[slot], 1);
-      ptx::barrier_init(&group.read[slot], 4);
+      ptx::barrier_init(&group.stored[slot], 4);
+      ptx::barrier_init(&group.read[slot], 1);
     }
     if (threadIdx.x == 0) {
       ptx::barrier_init(&shared.tile.full, kGroups * 4);
@@ -54,29 +66,9 @@ __device__ __forceinline__ void prepare(BlockShared& shared) {
   }
 }
 
-/// The last block to end, when all others are past their last access, leaves everything zero.
-__device__ __forceinline__ void clean_up(const Task& task, BlockShared& shared) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    shared.last =
-        ptx::add_acquire_release(task.exits, 1) == static_cast<int32_t>(gridDim.x) - 1 ? 1 : 0;
-  }
-  __syncthreads();
-  if (shared.last == 0) {
-    return;
-  }
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t units = __ldcg(task.params.lists.num_units);
-  for (int32_t i = thread; i < units; i += kThreads) {
-    task.ready[i] = 0;
-  }
-  if (thread == 0) {
-    *task.next_item = 0;
-    *task.exits = 0;
-  }
-}
-
-__global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_constant__ Task task) {
+template <bool kFinishers>
+__global__ void __launch_bounds__(Form<kFinishers>::kThreads, 1)
+    experts_kernel(const __grid_constant__ Task task) {
   extern __shared__ __align__(1024) uint8_t memory[];
   BlockShared& shared = *reinterpret_cast<BlockShared*>(memory);
   prepare(shared);
@@ -86,19 +78,41 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
   FirstUnit first = {};
   if (index == kGroups) {
     first = request_first_unit(task);
-  } else {
+  } else if (index < kGroups) {
     request_inputs(task.params);
   }
   __syncthreads();
-  if (index == kGroups) {
-    produce(task,
-            shared,
-            __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 32, 0) - 4 * kGroups,
-            first);
+  const int warp = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 32, 0) % kGroups;
+  constexpr int kFew = Form<kFinishers>::kFew;
+  if constexpr (!kFinishers) {
+    if (index == kGroups) {
+      produce(task, shared, warp, first);
+    } else {
+      consume<true, kFew>(task, shared, index);
+      clean_up<kGroups * 128>(task, shared, static_cast<int>(threadIdx.x));
+    }
+  } else if (index < kGroups) {
+    ptx::grow_registers<kConsumerRegisters>();
+    consume<false, kFew>(task, shared, index);
+  } else if (index == kGroups) {
+    ptx::shrink_registers<kOtherRegisters>();
+    produce(task, shared, warp, first);
   } else {
-    consume(task, shared, index);
+    ptx::shrink_registers<kOtherRegisters>();
+    finish(task, shared.groups[warp], warp);
+    clean_up<kGroups * 32>(task, shared, static_cast<int>(threadIdx.x) % (kGroups * 32));
   }
-  clean_up(task, shared);
+}
+
+template <bool kFinishers>
+void launch(const Task& task, int blocks, device::StreamHandle stream) {
+  device::launch(stream,
+                 {.grid = dim3(static_cast<unsigned>(blocks)),
+                  .block = dim3(Form<kFinishers>::kThreads),
+                  .shared_bytes = sizeof(BlockShared),
+                  .programmatic = task.params.programmatic},
+                 experts_kernel<kFinishers>,
+                 task);
 }
 
 }  // namespace
@@ -135,13 +149,15 @@ void launch_experts(const ExpertsParams& params, device::StreamHandle stream) {
                                             params.shared_up != nullptr));
   task.hidden_rows = reinterpret_cast<uint16_t*>(base + place.hidden_rows);
   task.slot_rows = base + place.slot_rows;
-  device::launch(stream,
-                 {.grid = dim3(static_cast<unsigned>(blocks)),
-                  .block = dim3(experts::kThreads),
-                  .shared_bytes = sizeof(experts::BlockShared),
-                  .programmatic = params.programmatic},
-                 experts::experts_kernel,
-                 task);
+  // Measured: with up to two up tiles per worker, if every unit there may be comes, the form
+  // without finishers is quicker (and much so with few units), beyond it is not.
+  const int64_t up_tiles =
+      static_cast<int64_t>(task.max_units) * (2 * params.width / kExpertTileRows);
+  if (up_tiles <= static_cast<int64_t>(blocks) * experts::kGroups * 2) {
+    experts::launch<false>(task, blocks, stream);
+  } else {
+    experts::launch<true>(task, blocks, stream);
+  }
 }
 
 }  // namespace baleen::kernels
