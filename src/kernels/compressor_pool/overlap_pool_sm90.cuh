@@ -26,7 +26,7 @@ inline constexpr int kOverlapSlots = 2 * kGroupTokens;
 template <int kDims>
 inline constexpr int overlap_row_floats = 4 * kDims;
 template <int kDims>
-inline constexpr int overlap_stage_bytes = kGroupTokens* overlap_row_floats<kDims> * 4;
+inline constexpr int overlap_stage_bytes = kGroupTokens * overlap_row_floats<kDims> * 4;
 
 /// kGroups groups of pool warps, kTails tail warps, kStages groups of tokens in flight.
 template <int kDims_, int kGroups_, int kTails_, int kStages_>

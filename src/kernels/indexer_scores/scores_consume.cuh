@@ -141,9 +141,8 @@ __device__ void consume(const IndexerScoresParams& params,
       const auto release = [&] {
         __syncwarp();
         if (lane == 0) {
-          ptx::barrier_arrive_loaded(
-              all_empty + place.slot,
-              __float_as_uint(tile.scale.x) & __float_as_uint(tile.scale.y));
+          ptx::barrier_arrive_loaded(all_empty + place.slot,
+                                     __float_as_uint(tile.scale.x) & __float_as_uint(tile.scale.y));
         }
       };
       if constexpr (kSingleQuery) {

@@ -232,9 +232,7 @@ class RegisterRow {
   };
 
   /// Entries that the registers of all blocks hold.
-  __device__ __forceinline__ uint32_t held() const {
-    return kVectors * 4 * kTopkThreads * blocks_;
-  }
+  __device__ __forceinline__ uint32_t held() const { return kVectors * 4 * kTopkThreads * blocks_; }
 
   __device__ __forceinline__ void load() {
     if (first_entry(kVectors - 1) + 4 <= length_) {  // all loads at once, without branches between
