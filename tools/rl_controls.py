@@ -47,8 +47,10 @@ def figures(folder):
     out = {"rollouts": len(metrics), "reward_first3": mean(reward[:3]), "reward_last5": mean(reward[-5:]),
            "greedy_start": evals[0]["eval/sort"], "greedy_end": evals[-1]["eval/sort"],
            "pass1_start": evals[0].get("eval/sort-pass@1", ""), "pass1_end": evals[-1].get("eval/sort-pass@1", ""),
-           "entropy_end": metrics[-1].get("rollout/entropy", ""), "drift_mean": mean([r["drift/mean_abs"] for r in metrics]),
-           "drift_max": max(r["drift/max"] for r in metrics)}
+           "entropy_end": metrics[-1].get("rollout/entropy", ""),
+           # A rollout that kept nothing trains nothing and measures nothing.
+           "drift_mean": mean([r["drift/mean_abs"] for r in metrics if "drift/max" in r]),
+           "drift_max": max(r["drift/max"] for r in metrics if "drift/max" in r)}
     for name in ("replay/route_agreement", "replay/pick_jaccard", "replay/fetched_ratio", "train/tis"):
         seen = [record[name] for record in metrics if name in record]
         out[name.split("/")[1]] = mean(seen) if seen else ""
