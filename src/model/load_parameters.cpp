@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "model/device_decode.h"
 #include "ops/rounding.h"
 
 namespace baleen::model {
@@ -35,16 +36,22 @@ at::Tensor read_tensor(const weights::Checkpoint& checkpoint,
                        const ParameterInfo& info,
                        const std::string& name,
                        const std::vector<int64_t>& shape,
-                       at::ScalarType dtype) {
+                       at::ScalarType dtype,
+                       at::Device device) {
   if (info.role == ParameterRole::kHashTable) {
     at::Tensor table = at::empty(shape, at::kLong);
     checkpoint.read_int64(name, elements<int64_t>(table));
     return table;
   }
-  at::Tensor value = at::empty(shape, dtype);
-  if (dtype == at::kDouble) {
+  at::Tensor value;
+  if (device.type() != at::kCPU && decodes_on_device(checkpoint.format(name))) {
+    value = decode_on(checkpoint.stored(name), device, dtype);
+    checkpoint.report_read(name);
+  } else if (dtype == at::kDouble) {
+    value = at::empty(shape, dtype);
     checkpoint.read_double(name, elements<double>(value));
   } else {
+    value = at::empty(shape, dtype);
     checkpoint.read_float(name, elements<float>(value));
   }
   const bool quantized = linear_format(checkpoint.format(name)) != ops::LinearFormat::kPlain;
@@ -69,7 +76,7 @@ void fill_from(const weights::Checkpoint& checkpoint,
       params,
       options,
       [&](const ParameterInfo& info, const std::string& name, const std::vector<int64_t>& shape) {
-        return read_tensor(checkpoint, info, name, shape, dtype);
+        return read_tensor(checkpoint, info, name, shape, dtype, options.device());
       },
       wanted,
       reading_threads());

@@ -5,12 +5,14 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "model/device_decode.h"
 #include "model/fake_quantized.h"
 #include "model/hash_fill.h"
 #include "model/small_models_for_tests.h"
@@ -161,6 +163,59 @@ TEST_F(LoadParametersTest, TheToyFolderIsTheToyInMemory) {
   for_each_parameter(loaded, [&](const ParameterInfo& info, at::Tensor& value) {
     EXPECT_TRUE(at::equal(value, expected.at(info.name))) << info.name;
   });
+}
+
+TEST_F(LoadParametersTest, TensorOperatorsDecodeToTheBitsOfTheReader) {
+  for (const WeightFormat experts : {WeightFormat::kFp4, WeightFormat::kFp8}) {
+    ModelParameters params = make_hash_filled(wide_config(), {}, at::TensorOptions(at::kFloat));
+    weights::CheckpointFormat format;
+    format.experts = experts;
+    write(params, format);
+    weights::OpenOptions options;
+    options.load_mtp = true;
+    const weights::Checkpoint checkpoint = weights::Checkpoint::open(folder_, options);
+    std::map<WeightFormat, int> seen;
+    for (const weights::Parameter& parameter : checkpoint.parameters()) {
+      const weights::StoredParameter& stored = checkpoint.stored(parameter.name);
+      if (!decodes_on_device(stored.format)) {
+        continue;
+      }
+      ++seen[stored.format];
+      at::Tensor floats = at::empty(stored.shape, at::kFloat);
+      checkpoint.read_float(
+          parameter.name,
+          std::span(floats.data_ptr<float>(), static_cast<std::size_t>(floats.numel())));
+      at::Tensor doubles = at::empty(stored.shape, at::kDouble);
+      checkpoint.read_double(
+          parameter.name,
+          std::span(doubles.data_ptr<double>(), static_cast<std::size_t>(doubles.numel())));
+      ASSERT_TRUE(at::equal(decode_on(stored, at::kCPU, at::kFloat), floats)) << parameter.name;
+      ASSERT_TRUE(at::equal(decode_on(stored, at::kCPU, at::kDouble), doubles)) << parameter.name;
+    }
+    EXPECT_GT(seen[WeightFormat::kFp8], 0);
+    EXPECT_GT(seen[experts], 0);
+    EXPECT_GT(seen[WeightFormat::kBf16] + seen[WeightFormat::kF32], 0);
+  }
+}
+
+TEST_F(LoadParametersTest, TensorOperatorsRefuseAScaleThatIsNan) {
+  const std::vector<std::byte> codes(64 * 32, std::byte{0x35});
+  const std::vector<uint8_t> scales(64 * 2, uint8_t{120});
+  std::vector<uint8_t> bad = scales;
+  bad[17] = 255;
+  weights::StoredParameter stored{.format = WeightFormat::kFp4,
+                                  .shape = {64, 64},
+                                  .values = codes,
+                                  .scales = scales,
+                                  .source = "file: layers.0.w"};
+  EXPECT_EQ(decode_on(stored, at::kCPU, at::kFloat).numel(), 64 * 64);
+  stored.scales = bad;
+  try {
+    decode_on(stored, at::kCPU, at::kFloat);
+    FAIL() << "a NaN scale was taken";
+  } catch (const CheckpointError& error) {
+    EXPECT_STREQ(error.what(), "file: layers.0.w: a scale is NaN");
+  }
 }
 
 }  // namespace
