@@ -6,6 +6,7 @@
 #include "apps/model_source.h"
 #include "apps/number_check.h"
 #include "apps/plan_report.h"
+#include "runner/decode/kernel_decode.h"
 #include "weights/json_text.h"
 
 namespace baleen::apps {
@@ -18,6 +19,10 @@ struct PlanFlags {
   double memory_gib = 0.0;  // 0: not given
   bool no_drafts = false;
   bool json = false;
+  std::string device = "cpu";
+  int64_t context = 0;  // 0: as config.json says
+  int32_t max_drafts = 3;
+  int32_t max_step_tokens = 2048;
   PlanRequest request;
 };
 
@@ -30,6 +35,19 @@ void run(const PlanFlags& flags) {
   request.options.drafts = !flags.no_drafts && config.num_nextn_predict_layers > 0;
   if (flags.memory_gib > 0) {
     request.memory_gib = flags.memory_gib;
+  }
+  if (flags.device == "cuda") {
+    request.device_needs = [&flags, &request](const ModelConfig& shape,
+                                              const cache::CachePlanOptions& options) {
+      return runner::kernel_decode_needs(
+                 shape,
+                 {.num_slots = static_cast<int32_t>(options.max_running_requests),
+                  .max_context = flags.context > 0 ? flags.context : shape.max_position_embeddings,
+                  .max_drafts = options.drafts ? flags.max_drafts : 0,
+                  .max_step_tokens = flags.max_step_tokens,
+                  .record_choices = request.record_choices})
+          .total();
+    };
   }
   const PlanReport report = make_plan(config, request);
   const std::string text =
@@ -78,6 +96,23 @@ void add_plan(CLI::App& app) {
   command->add_flag("--record-choices",
                     flags->request.record_choices,
                     "With a record of every cached token's experts and picked entries");
+  command
+      ->add_option("--device",
+                   flags->device,
+                   "cuda: with the device memory that serving on kernels takes beside the cache")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command
+      ->add_option("--context-length",
+                   flags->context,
+                   "With --device cuda: tokens of one sequence; 0: as config.json says")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  command->add_option("--drafts", flags->max_drafts, "With --device cuda: drafts of a request")
+      ->check(CLI::Range(1, 16));
+  command
+      ->add_option("--max-step-tokens",
+                   flags->max_step_tokens,
+                   "With --device cuda: tokens of one forward step")
+      ->check(CLI::Range(1, 1 << 30));
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags] { run(*flags); });
 }

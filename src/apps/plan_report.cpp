@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -58,6 +59,30 @@ std::vector<std::pair<const char*, int64_t>> counts_of(const cache::CacheSizes& 
           {"open_group_blocks", sizes.open_group_blocks},
           {"c4_ring_rows", sizes.c4_ring_rows},
           {"c128_ring_rows", sizes.c128_ring_rows}};
+}
+
+// What a process with LibTorch's CUDA libraries holds on an H200 before it has a model, and a
+// little for what their allocators keep (docs/serving/on_a_gpu.md).
+constexpr int64_t kCudaContextBytes = int64_t{760} << 20;
+
+PlanReport::Device device_of(const ModelConfig& config,
+                             const PlanRequest& request,
+                             int64_t weight_bytes) {
+  PlanReport::Device out;
+  out.weights = weight_bytes;
+  out.body = 2 * config.vocab_size * config.hidden_size * static_cast<int64_t>(sizeof(float));
+  out.workspaces = request.device_needs(config, request.options);
+  out.context = kCudaContextBytes;
+  return out;
+}
+
+std::vector<std::pair<const char*, int64_t>> terms_of(const PlanReport::Device& device) {
+  return {{"weights", device.weights},
+          {"body", device.body},
+          {"workspaces", device.workspaces},
+          {"context", device.context},
+          {"cache", device.cache},
+          {"total", device.total()}};
 }
 
 /// The fewest ranks whose share of the weights leaves a tenth of the memory for the cache; 0: none.
@@ -140,21 +165,33 @@ PlanReport make_plan(const ModelConfig& config, const PlanRequest& request) {
   const bool drafts = request.options.drafts;
   report.live_page =
       cache::live_page_bytes(report.shape, (drafts ? 4 : 2) * report.shape.c4_ratio, 0);
+  int64_t beside_cache = report.rank_weight_bytes;
+  if (request.device_needs) {
+    if (request.num_ranks != 1) {
+      throw ConfigError("--device cuda: kernels run on one card, --ranks is " +
+                        std::to_string(request.num_ranks));
+    }
+    report.device = device_of(config, request, report.rank_weight_bytes);
+    beside_cache = report.device->total();
+  }
   if (request.memory_gib) {
     const auto memory = static_cast<int64_t>(*request.memory_gib * kGib);
-    if (memory <= report.rank_weight_bytes) {
+    if (memory <= beside_cache) {
       const int64_t ranks = ranks_that_fit(config, request.format, memory);
       throw ConfigError(fmt::format(
-          "memory: the weights of one rank take {:.2f} GiB, only {:.2f} GiB are there; {}",
-          gib(report.rank_weight_bytes),
+          "memory: the weights of one rank {} {:.2f} GiB, only {:.2f} GiB are there; {}",
+          report.device ? "and what serves them take" : "take",
+          gib(beside_cache),
           *request.memory_gib,
           ranks > 0 ? fmt::format("--ranks {} would do", ranks)
                     : std::string("no number of ranks would do: take a smaller --format or more "
                                   "memory")));
     }
-    report.sizes =
-        cache::fit_cache(report.shape, memory - report.rank_weight_bytes, request.options);
+    report.sizes = cache::fit_cache(report.shape, memory - beside_cache, request.options);
     report.bytes = cache::cache_bytes(report.shape, *report.sizes);
+    if (report.device) {
+      report.device->cache = report.bytes.total();
+    }
   }
   if (request.record_choices) {
     report.records = records_of(config, report.sizes ? report.sizes->full_pages : 0);
@@ -227,6 +264,12 @@ std::string plan_text(const PlanReport& report) {
                    report.bytes.total(),
                    gib(report.bytes.total()));
   }
+  if (report.device) {
+    fmt::format_to(out, "device memory of a server on kernels\n");
+    for (const auto& [name, bytes] : terms_of(*report.device)) {
+      fmt::format_to(out, "  {:<14}{:>16} bytes {:>10.2f} GiB\n", name, bytes, gib(bytes));
+    }
+  }
   if (report.records) {
     fmt::format_to(out, "records of choices, host memory beside the cache\n");
     for (const auto& [name, bytes] : terms_of(*report.records)) {
@@ -270,6 +313,13 @@ boost::json::object plan_json(const PlanReport& report) {
     bytes["total"] = report.bytes.total();
     json["fits"] = std::move(counts);
     json["cache_bytes"] = std::move(bytes);
+  }
+  if (report.device) {
+    boost::json::object device;
+    for (const auto& [name, bytes] : terms_of(*report.device)) {
+      device[name] = bytes;
+    }
+    json["device_bytes"] = std::move(device);
   }
   if (report.records) {
     boost::json::object records;

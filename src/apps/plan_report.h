@@ -3,6 +3,7 @@
 // Pure arithmetic on the config; no device, no checkpoint data.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,6 +23,8 @@ struct PlanRequest {
   int64_t num_ranks = 1;             // tensor-parallel ranks
   std::optional<double> memory_gib;  // of one rank, for weights and cache together
   bool record_choices = false;       // records of every cached token, in host memory beside that
+  /// Device memory of serving on kernels, beside weights and cache; null: not asked for.
+  std::function<int64_t(const ModelConfig&, const cache::CachePlanOptions&)> device_needs;
 };
 
 struct PlanReport {
@@ -48,6 +51,16 @@ struct PlanReport {
     int64_t most_bytes = 0;       // of all pages of these sizes; 0 without
   };
   std::optional<Records> records;  // where choices are recorded
+  /// Device memory of one card that serves on kernels.
+  struct Device {
+    int64_t weights = 0;     // as the kernels read them
+    int64_t body = 0;        // embedding and output matrix of the model's body, float32
+    int64_t workspaces = 0;  // of graphs, passes, page tables
+    int64_t context = 0;     // of CUDA and its libraries
+    int64_t cache = 0;       // as fitted; 0 without memory
+    int64_t total() const { return weights + body + workspaces + context + cache; }
+  };
+  std::optional<Device> device;  // where asked for
 };
 
 /// Throws ConfigError when the memory does not hold weights and the smallest cache, naming what

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "cache/choice_table.h"
 #include "weights/model_presets.h"
 
@@ -33,6 +34,35 @@ TEST(PlanReportTest, CountsTheRecordsOfChoicesWhereTheyAreAskedFor) {
 
   request.memory_gib.reset();
   EXPECT_EQ(make_plan(config, request).records->most_bytes, 0) << "no cache was fitted";
+}
+
+TEST(PlanReportTest, DeviceMemoryIsTakenFromWhatTheCacheGets) {
+  const ModelConfig config = weights::flash_config();
+  PlanRequest request;
+  request.memory_gib = 400.0;
+  const PlanReport without = make_plan(config, request);
+  EXPECT_FALSE(without.device.has_value());
+  EXPECT_FALSE(plan_json(without).contains("device_bytes"));
+
+  constexpr int64_t kNeeds = int64_t{3} << 30;
+  request.device_needs = [](const ModelConfig&, const cache::CachePlanOptions&) { return kNeeds; };
+  const PlanReport with = make_plan(config, request);
+  ASSERT_TRUE(with.device.has_value());
+  EXPECT_EQ(with.device->workspaces, kNeeds);
+  EXPECT_EQ(with.device->weights, with.rank_weight_bytes);
+  EXPECT_EQ(with.device->cache, with.bytes.total());
+  constexpr int64_t kAll = int64_t{400} << 30;
+  EXPECT_LE(with.device->total(), kAll);
+  EXPECT_GE(with.device->total(), kAll - (int64_t{1} << 30)) << "filled up";
+  EXPECT_LT(with.bytes.total(), without.bytes.total() - kNeeds);
+  EXPECT_EQ(plan_json(with).at("device_bytes").at("total").as_int64(), with.device->total());
+  EXPECT_NE(plan_text(with).find("device memory"), std::string::npos);
+
+  request.memory_gib = 150.0;
+  EXPECT_THROW(make_plan(config, request), ConfigError);
+  request.memory_gib = 400.0;
+  request.num_ranks = 2;
+  EXPECT_THROW(make_plan(config, request), ConfigError);
 }
 
 }  // namespace

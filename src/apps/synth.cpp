@@ -9,6 +9,7 @@
 #include "apps/model_source.h"
 #include "apps/number_check.h"
 #include "apps/progress.h"
+#include "runner/decode/device_synth.h"
 
 namespace baleen::apps {
 namespace {
@@ -22,10 +23,13 @@ struct SynthFlags {
   std::string fill = "random";
   double max_shard_gb = 5.0;
   std::string tokenizer;
+  std::string device = "cpu";
+  int32_t requests = 1;
+  int64_t context = 4096;
   weights::SynthOptions options;
 };
 
-void run(const SynthFlags& flags) {
+ModelConfig wanted_config(const SynthFlags& flags) {
   ModelConfig config = config_from(flags.config);
   if (flags.num_layers > 0) {
     config = weights::with_num_layers(config, flags.num_layers);
@@ -33,6 +37,42 @@ void run(const SynthFlags& flags) {
   if (flags.num_experts > 0) {
     config = weights::with_num_experts(config, flags.num_experts);
   }
+  return config;
+}
+
+/// In device memory, where nothing is left of it afterwards: shows what fits and that it runs.
+void run_on_device(const SynthFlags& flags) {
+  const ModelConfig config = wanted_config(flags);
+  const runner::DeviceSynthReport report = runner::make_device_synth({.config = config,
+                                                                      .requests = flags.requests,
+                                                                      .context = flags.context,
+                                                                      .seed = flags.options.seed});
+  constexpr double kGb = 1e9;
+  std::printf(
+      "%s: %lld layers, %lld experts: weights %.2f GB, pools %.2f GB of %d sequences of %lld "
+      "tokens, made in %.1f s\nstep of %d tokens: %.0f us, rms of logits %.3f\n",
+      report.card.c_str(),
+      static_cast<long long>(config.num_hidden_layers),
+      static_cast<long long>(config.n_routed_experts),
+      static_cast<double>(report.weight_bytes) / kGb,
+      static_cast<double>(report.pool_bytes) / kGb,
+      flags.requests,
+      static_cast<long long>(flags.context),
+      report.fill_s,
+      flags.requests,
+      report.step_us,
+      report.logits_rms);
+}
+
+void run(const SynthFlags& flags) {
+  if (flags.device == "cuda") {
+    run_on_device(flags);
+    return;
+  }
+  if (flags.folder.empty()) {
+    throw CLI::RequiredError("folder");
+  }
+  const ModelConfig config = wanted_config(flags);
   weights::SynthOptions options = flags.options;
   options.format = format_from(flags.format);
   options.fill = flags.fill == "toy" ? weights::SynthFill::kToy : weights::SynthFill::kRandom;
@@ -58,7 +98,7 @@ void add_synth(CLI::App& app) {
   auto flags = std::make_shared<SynthFlags>();  // shared with the callback
   CLI::App* command = app.add_subcommand(
       "synth", "Write a checkpoint of any shape with random, well-scaled weights");
-  command->add_option("folder", flags->folder, "Folder to write; must hold no model")->required();
+  command->add_option("folder", flags->folder, "Folder to write; must hold no model");
   command->add_option("--config",
                       flags->config,
                       "flash, pro, flash-4layer, tiny, toy, or a config.json or its folder");
@@ -74,6 +114,16 @@ void add_synth(CLI::App& app) {
   command->add_option("--max-shard-gb", flags->max_shard_gb, "Largest file, in 10^9 bytes")
       ->check(number_in(1e-6, 1e6));
   command->add_option("--tokenizer", flags->tokenizer, "tokenizer.json (or its folder) to copy");
+  command
+      ->add_option("--device",
+                   flags->device,
+                   "cuda: make the weights and filled pools in device memory instead, as bench "
+                   "decode does, and run one step")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--requests", flags->requests, "With --device cuda: sequences of the pools")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--context", flags->context, "With --device cuda: tokens of each sequence")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   command->add_option("--chat-profile", flags->options.chat_profile, "Prompt format it declares")
       ->check(CLI::IsMember({"v4", "v4-0731", "v4.1"}));
   command->callback([flags] { run(*flags); });

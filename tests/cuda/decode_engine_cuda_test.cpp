@@ -288,6 +288,37 @@ TEST_F(NarrowFlashGpu, AStepAfterTheFirstAllocatesNothing) {
   EXPECT_EQ(device_after, device_before);
 }
 
+TEST_F(NarrowFlashGpu, ThePlanIsWhatIsAllocated) {
+  for (const int32_t drafts : {0, 3}) {
+    for (const bool records : {false, true}) {
+      RunnerConfig runner = kWide;
+      runner.drafts.max_drafts = drafts;
+      KernelEngine engine("checkpoint", runner, 256, records);
+      const KernelDecodeNeeds needs =
+          kernel_decode_needs(body_->config(),
+                              {.num_slots = runner.num_slots,
+                               .max_context = kMostContext,
+                               .max_drafts = drafts,
+                               .max_step_tokens = runner.max_step_tokens,
+                               .record_choices = records},
+                              device::multiprocessor_count());
+      weights::OpenOptions options;
+      options.load_mtp = drafts > 0;
+      const weights::Checkpoint files = weights::Checkpoint::open(narrow_flash_folder(), options);
+      const auto planned =
+          static_cast<double>(needs.total() + static_cast<int64_t>(files.total_bytes()));
+      const auto allocated = static_cast<double>(engine.path_bytes());
+      std::printf("drafts %d records %d: planned %.1f MB, allocated %.1f MB\n",
+                  drafts,
+                  records ? 1 : 0,
+                  planned * 1e-6,
+                  allocated * 1e-6);
+      // Workspaces to the byte; weights as stored, of which tables and norms change their type.
+      EXPECT_NEAR(planned, allocated, 0.01 * allocated);
+    }
+  }
+}
+
 TEST_F(NarrowFlashGpu, ContextsOfTheSecondShapeRun) {
   Comparison compared;
   KernelEngine engine(

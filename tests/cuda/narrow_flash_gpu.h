@@ -29,6 +29,7 @@
 #include "runner/decode/kernel_decode.h"
 #include "runner/model_executor.h"
 #include "text/tokenizer.h"
+#include "weights/checkpoint.h"
 #include "weights/model_presets.h"
 #include "weights/synth.h"
 
@@ -58,7 +59,11 @@ class KernelEngine {
         kernel_decode_refusal(
             model.config(), model.cache_formats(), model.numerics_name(), model.max_context()),
         "");
-    runner.decode_path = kernel_decode();
+    runner.decode_path = [this](const DecodePathContext& context) {
+      std::unique_ptr<DecodePath> path = kernel_decode()(context);
+      path_bytes_ = path->device_bytes();
+      return path;
+    };
     runner.paint_pages = true;
     runner.weights_folder = narrow_flash_folder().string();
     auto executor = std::make_unique<ModelExecutor>(std::move(model), runner, "flash");
@@ -98,6 +103,7 @@ class KernelEngine {
   /// While no request runs.
   int64_t kernel_rows() const { return executor_->rows_of_decode_path(); }
   int64_t prompt_tokens() const { return executor_->prompt_tokens_of_path(); }
+  int64_t path_bytes() const { return path_bytes_; }  // of the decode path in device memory
 
  private:
   static model::ForwardConfig forward_config(const RunnerConfig& runner,
@@ -118,6 +124,7 @@ class KernelEngine {
   MetricRegistry metrics_;
   const ModelExecutor* executor_ = nullptr;
   std::unique_ptr<engine::Engine> engine_;
+  int64_t path_bytes_ = 0;
   int next_ = 0;
 };
 

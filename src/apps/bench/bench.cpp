@@ -14,6 +14,7 @@
 #include "apps/bench/engine_bench.h"
 #include "apps/bench/kernels.h"
 #include "apps/bench/load/serve_bench.h"
+#include "apps/bench/prefill.h"
 #include "apps/bench/process_figures.h"
 #include "apps/bench/stream_timing.h"
 #include "apps/commands.h"
@@ -206,6 +207,7 @@ void add_bench(CLI::App& app) {
   add_engine_bench(*command);
   add_bench_kernels(*command);
   add_bench_decode(*command);
+  add_bench_prefill(*command);
   add_serve_bench(*command);
   command->add_option("--streams", options->streams, "Requests at a time, one row each")
       ->delimiter(',')

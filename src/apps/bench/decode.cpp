@@ -30,10 +30,11 @@ struct DecodeFlags {
 
 void bench_decode(const DecodeFlags& flags) {
   runner::DecodeBenchOptions options = flags.bench;
-  options.config = weights::with_num_layers(config_from(flags.model), flags.layers);
+  options.whole = config_from(flags.model);
   if (flags.experts > 0) {
-    options.config = weights::with_num_experts(options.config, flags.experts);
+    options.whole = weights::with_num_experts(*options.whole, flags.experts);
   }
+  options.config = weights::with_num_layers(*options.whole, flags.layers);
   options.programmatic = !flags.no_programmatic;
   const CsvFile csv(flags.csv, runner::decode_bench_header());
   std::vector<runner::DecodeBenchRow> rows;
@@ -75,6 +76,13 @@ void bench_decode(const DecodeFlags& flags) {
              summary.read_tb_s,
              static_cast<double>(summary.weight_bytes) * 1e-9,
              static_cast<double>(summary.pool_bytes) * 1e-9);
+  fmt::print(
+      "\"whole\" and \"whole_cycle\" are extrapolated from the layers measured, not measured: all "
+      "{} "
+      "layers on one card, and a cycle that verifies {} tokens of every request behind {} drafts\n",
+      options.whole->num_hidden_layers,
+      runner::kCycleTokens,
+      runner::kCycleTokens - 1);
   const std::string where = fmt::format(
       "{:%Y-%m-%d},{},{}", fmt::gmtime(std::time(nullptr)), kSourceCommit, summary.card);
   for (const runner::DecodeBenchRow& row : rows) {
@@ -103,6 +111,8 @@ CLI::App* add_bench_decode(CLI::App& bench) {
   command->add_option("--replays", flags->bench.replays, "Graph replays behind each median")
       ->check(CLI::Range(int64_t{1}, int64_t{1 << 20}));
   command->add_flag("--stages", flags->bench.stages, "Time every stage of a layer as well");
+  command->add_flag(
+      "--choices", flags->bench.choices, "Steps that record experts and picks as well");
   command->add_flag(
       "--plain-edges", flags->no_programmatic, "Kernels wait for the end of those before them");
   command->add_option("--csv", flags->csv, "File to append the rows to");

@@ -197,15 +197,15 @@ void DecodePass::attend(const DecodeLayer& layer, device::StreamHandle stream) {
                   .rows = work_.window_rows.data(),
                   .stride = kernels::kWindowCapacity,
                   .capacity = kernels::kWindowCapacity};
-  params.plan = window_plan_;
-  const auto third = static_cast<std::size_t>(attention_stretch_);
+  params.plan = attention_.window;
+  const auto third = static_cast<std::size_t>(attention_.stretch);
   uint8_t* workspace = attention_workspace_.data();
   if (layer.spec.kind == LayerKind::kC4) {
     params.second = {.pool = layer.entries,
                      .rows = work_.picks.data(),
                      .stride = model_.config.index_topk,
                      .capacity = narrow(model_.config.index_topk)};
-    params.plan = c4_attention_;
+    params.plan = attention_.c4;
     workspace += third;
   } else if (layer.spec.kind == LayerKind::kC128) {
     params.second = {.pool = layer.entries,
@@ -214,7 +214,7 @@ void DecodePass::attend(const DecodeLayer& layer, device::StreamHandle stream) {
                      .stride = inputs_.table_blocks,
                      .capacity = narrow(std::max<int64_t>(1, context_ / kC128Ratio)),
                      .entries_per_page = kC128PageEntries};
-    params.plan = c128_attention_;
+    params.plan = attention_.c128;
     workspace += 2 * third;
   }
   params.sink = layer.sink;

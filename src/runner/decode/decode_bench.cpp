@@ -4,50 +4,19 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "device/stream.h"
-#include "kernels/ceilings/ceilings.h"
+#include "runner/decode/bench_rates.h"
+#include "runner/decode/choice_copy.h"
 #include "runner/decode/decode_floor.h"
 #include "runner/decode/decode_pass.h"
 #include "runner/decode/decode_synth.h"
 
 namespace baleen::runner {
 namespace {
-
-struct Times {
-  double median_us = 0.0;
-  double p95_us = 0.0;
-};
-
-Times times_of(const device::Graph& graph, const device::Stream& stream, int32_t replays) {
-  constexpr int32_t kWarmUp = 5;
-  for (int32_t i = 0; i < kWarmUp; ++i) {
-    graph.launch(stream);
-  }
-  std::vector<double> times;
-  device::Event begin;
-  device::Event end;
-  for (int32_t i = 0; i < replays; ++i) {
-    begin.record(stream);
-    graph.launch(stream);
-    end.record(stream);
-    times.push_back(end.microseconds_since(begin));
-  }
-  std::sort(times.begin(), times.end());
-  return {times[times.size() / 2], times[times.size() * 95 / 100]};
-}
-
-double read_rate(const device::Stream& stream) {
-  constexpr int64_t kBytes = int64_t{4} << 30;
-  device::Buffer<uint8_t> source(kBytes);
-  source.fill_bytes(1);
-  device::Buffer<uint32_t> sink(1);
-  const device::Graph graph = device::Graph::capture(stream, [&](device::StreamHandle s) {
-    kernels::launch_read_stream({.source = source.data(), .bytes = kBytes, .sink = sink.data()}, s);
-  });
-  return static_cast<double>(kBytes) / times_of(graph, stream, 20).median_us * 1e-6;
-}
 
 class Bench {
  public:
@@ -86,11 +55,59 @@ class Bench {
     row.launches = pass.num_launches();
     const device::Graph graph =
         device::Graph::capture(stream_, [&](device::StreamHandle stream) { pass.record(stream); });
-    const Times times = times_of(graph, stream_, options_.replays);
+    const GraphTimes times = graph_times(graph, stream_, options_.replays);
     row.graph_us = launch_us(graph);
     row.median_us = times.median_us;
     row.p95_us = times.p95_us;
     row.floor_us = floor_us(row.floor_bytes);
+    return row;
+  }
+
+  /// The whole step with its choices recorded and copied to the host; graph_us: host time to put
+  /// them into records.
+  DecodeBenchRow recorded_step(int32_t batch, int64_t context) const {
+    const DecodeModel& model = synth_.model();
+    DecodeBenchRow row{.part = "step_recorded", .batch = batch, .context = context};
+    DecodeBuffers buffers(model.config, batch, context + 1, 0, /*records=*/true);
+    DecodePass pass(
+        model,
+        {.max_requests = batch, .max_context = context + 1, .programmatic = options_.programmatic},
+        synth_.inputs(),
+        buffers,
+        multiprocessors_);
+    pass.record(stream_.get());
+    stream_.synchronize();
+    row.launches = pass.num_launches();
+    const device::Graph graph =
+        device::Graph::capture(stream_, [&](device::StreamHandle stream) { pass.record(stream); });
+    ChoiceCopy choices(model.config, batch);
+    std::vector<double> times;
+    std::vector<double> host_times;
+    device::Event begin;
+    device::Event end;
+    for (int32_t i = 0; i <= options_.replays; ++i) {
+      begin.record(stream_);
+      graph.launch(stream_);
+      choices.copy(buffers, batch, context, stream_);
+      end.record(stream_);
+      const double time = end.microseconds_since(begin);
+      const auto host = std::chrono::steady_clock::now();
+      choices.clear();
+      for (int32_t token = 0; token < batch; ++token) {
+        choices.add(token, static_cast<int32_t>(context));
+      }
+      if (i > 0) {
+        times.push_back(time);
+        host_times.push_back(
+            std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - host)
+                .count());
+      }
+    }
+    std::sort(times.begin(), times.end());
+    std::sort(host_times.begin(), host_times.end());
+    row.median_us = times[times.size() / 2];
+    row.p95_us = times[times.size() * 95 / 100];
+    row.graph_us = host_times[host_times.size() / 2];
     return row;
   }
 
@@ -165,6 +182,64 @@ class Bench {
   device::Stream stream_;
 };
 
+/// Steps of the whole model, from measured layers: its time is the ends' and each layer's of its
+/// kind.
+class WholeModel {
+ public:
+  WholeModel(const ModelConfig& config, std::function<double(double)> floor_us)
+      : config_(config), floor_us_(std::move(floor_us)) {}
+
+  void add_ends(const DecodeBenchRow& ends) {
+    DecodeBenchRow& row = rows_[{ends.batch, ends.context}];
+    row = ends;
+    row.part = "whole";
+    row.p95_us = row.eager_us = row.graph_us = 0.0;
+    drafts_[{ends.batch, ends.context}] = row;
+  }
+  void add_layer(const DecodeBenchRow& layer, LayerKind kind) {
+    const auto add = [&layer](DecodeBenchRow& row, double count) {
+      row.median_us += count * layer.median_us;
+      row.floor_bytes += count * layer.floor_bytes;
+      row.launches += count * layer.launches;
+    };
+    add(rows_[{layer.batch, layer.context}], static_cast<double>(config_.count_layers(kind)));
+    if (kind == LayerKind::kSwa) {
+      add(drafts_[{layer.batch, layer.context}], 1.0);
+    }
+  }
+  DecodeBenchRow step(int32_t batch, int64_t context) const {
+    return with_floor(rows_.at({batch, context}));
+  }
+  /// A cycle with drafts: all tokens of every request are verified in one step, as many sequences
+  /// as tokens; then a pass of the draft layer (a window layer and the head) for each draft.
+  std::optional<DecodeBenchRow> cycle(int32_t batch, int64_t context) const {
+    const auto verified = rows_.find({kCycleTokens * batch, context});
+    if (verified == rows_.end()) {
+      return std::nullopt;
+    }
+    DecodeBenchRow row = verified->second;
+    const DecodeBenchRow& draft = drafts_.at({batch, context});
+    row.part = "whole_cycle";
+    row.batch = batch;
+    row.median_us += (kCycleTokens - 1) * draft.median_us;
+    row.floor_bytes += (kCycleTokens - 1) * draft.floor_bytes;
+    row.launches += (kCycleTokens - 1) * draft.launches;
+    return with_floor(row);
+  }
+
+ private:
+  using Place = std::pair<int32_t, int64_t>;  // batch, context
+  DecodeBenchRow with_floor(DecodeBenchRow row) const {
+    row.floor_us = floor_us_(row.floor_bytes);
+    return row;
+  }
+
+  const ModelConfig& config_;
+  std::function<double(double)> floor_us_;
+  std::map<Place, DecodeBenchRow> rows_;
+  std::map<Place, DecodeBenchRow> drafts_;
+};
+
 }  // namespace
 
 DecodeBenchSummary run_decode_bench(const DecodeBenchOptions& options,
@@ -182,7 +257,7 @@ DecodeBenchSummary run_decode_bench(const DecodeBenchOptions& options,
   summary.card = device::device_name();
   {
     const device::Stream stream;
-    summary.read_tb_s = read_rate(stream);
+    summary.read_tb_s = measured_read_tb_s(stream);
   }
   const int32_t most = *std::max_element(options.batches.begin(), options.batches.end());
   const int64_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
@@ -190,16 +265,26 @@ DecodeBenchSummary run_decode_bench(const DecodeBenchOptions& options,
   summary.weight_bytes = synth.weight_bytes();
   summary.pool_bytes = synth.pool_bytes();
   const Bench bench(options, synth, summary.read_tb_s);
+  const ModelConfig whole_config = options.whole.value_or(options.config);
+  WholeModel model(whole_config, [&bench](double bytes) { return bench.floor_us(bytes); });
+  const auto kinds = {LayerKind::kSwa, LayerKind::kC4, LayerKind::kC128};
+  const bool whole_known = std::all_of(kinds.begin(), kinds.end(), [&](LayerKind kind) {
+    return whole_config.count_layers(kind) == 0 || options.config.count_layers(kind) > 0;
+  });
   for (const int64_t context : options.contexts) {
     for (const int32_t batch : options.batches) {
       synth.set_state(batch, context);
       const DecodeBenchRow whole =
           bench.step([](const DecodeLayer&) { return true; }, batch, context);
       on_row(whole);
+      if (options.choices) {
+        on_row(bench.recorded_step(batch, context));
+      }
       DecodeBenchRow ends = bench.step([](const DecodeLayer&) { return false; }, batch, context);
       ends.part = "ends";
       on_row(ends);
-      for (const LayerKind kind : {LayerKind::kSwa, LayerKind::kC4, LayerKind::kC128}) {
+      model.add_ends(ends);
+      for (const LayerKind kind : kinds) {
         const auto is_kind = [kind](const DecodeLayer& layer) { return layer.spec.kind == kind; };
         const auto count = static_cast<double>(
             std::count_if(synth.model().layers.begin(), synth.model().layers.end(), is_kind));
@@ -213,11 +298,21 @@ DecodeBenchSummary run_decode_bench(const DecodeBenchOptions& options,
         row.floor_us = bench.floor_us(row.floor_bytes);
         row.launches = (some.launches - ends.launches) / count;
         on_row(row);
+        model.add_layer(row, kind);
+      }
+      if (options.whole && whole_known) {
+        on_row(model.step(batch, context));
       }
       if (options.stages) {
         for (const DecodeBenchRow& row : bench.stages(batch, context)) {
           on_row(row);
         }
+      }
+    }
+    for (const int32_t batch : options.batches) {
+      const std::optional<DecodeBenchRow> cycle = model.cycle(batch, context);
+      if (options.whole && whole_known && cycle) {
+        on_row(*cycle);
       }
     }
   }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,20 +14,28 @@
 
 namespace baleen::runner {
 
+/// Tokens that a cycle with drafts verifies of every request; one less are drafted.
+inline constexpr int32_t kCycleTokens = 4;
+
 struct DecodeBenchOptions {
-  ModelConfig config;  // the layers to make; a kind without a layer has no rows
+  ModelConfig config;                // the layers to make; a kind without a layer has no rows
+  std::optional<ModelConfig> whole;  // the model they are cut from: extrapolated rows as well
   std::vector<int32_t> batches = {1, 8, 64};
   std::vector<int64_t> contexts = {4096};  // tokens before the step, for every sequence
   int32_t replays = 50;
   bool programmatic = true;
-  bool stages = false;  // rows of every stage as well
+  bool stages = false;   // rows of every stage as well
+  bool choices = false;  // rows of steps that record experts and picks as well
 };
 
 /// One row: a whole step, or one layer of a kind (the step with all layers of that kind less the
 /// step without layers, divided by their number).
 struct DecodeBenchRow {
   // "step", "swa", "c4", "c128", "ends" (embedding, head); stages: "c4/attention", "head", ..., per
-  // layer, between events inside the graph, which keeps launches from overlapping.
+  // layer, between events inside the graph, which keeps launches from overlapping. Not measured but
+  // summed from those: "whole" (a step of all layers of `whole`) and "whole_cycle" (a step of
+  // kCycleTokens times as many tokens and the passes that draft them). "step_recorded": the step
+  // with experts and picks copied to the host, graph_us being what that takes the host behind it.
   std::string part;
   int32_t batch = 0;
   int64_t context = 0;

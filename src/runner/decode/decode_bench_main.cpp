@@ -75,6 +75,8 @@ int main(int argc, char** argv) {
       options.programmatic = std::string_view(value) == "on";
     } else if (flag == "--stages") {
       options.stages = std::string_view(value) == "on";
+    } else if (flag == "--choices") {
+      options.choices = std::string_view(value) == "on";
     } else if (flag == "--out") {
       out = value;
     } else if (flag == "--commit") {
@@ -92,8 +94,10 @@ int main(int argc, char** argv) {
   }
   try {
     options.config = weights::with_num_layers(weights::flash_config(), layers);
+    options.whole = weights::flash_config();
     if (experts > 0) {
       options.config.n_routed_experts = experts;
+      options.whole->n_routed_experts = experts;
     }
     std::ofstream file;
     if (!out.empty()) {

@@ -11,30 +11,22 @@
 
 namespace baleen::runner {
 
+int32_t decode_table_blocks(int64_t max_context) {
+  constexpr int64_t kAlignment = 4;
+  const int64_t blocks = (max_context + kernels::kPageTokens - 1) / kernels::kPageTokens;
+  return static_cast<int32_t>((blocks + kAlignment - 1) / kAlignment * kAlignment);
+}
+
 int64_t decode_score_stride(int64_t max_context) {
   const int64_t entries = (max_context + kC4Ratio - 1) / kC4Ratio;
   return (entries + kC4PageEntries - 1) / kC4PageEntries * kC4PageEntries;
 }
 
-DecodeBuffers::DecodeBuffers(const ModelConfig& config,
-                             int32_t most_requests,
-                             int64_t longest_context,
-                             int32_t most_results,
-                             bool records)
-    : max_requests(most_requests),
-      max_context(longest_context),
-      max_results(most_results > 0 ? most_results : most_requests) {
-  const auto make = [this]<class T>(device::Buffer<T>& buffer, int64_t count) {
-    buffer = device::Buffer<T>(count);
-    buffer.fill_bytes(0);
-    bytes += static_cast<int64_t>(buffer.bytes());
-  };
+template <class Make>
+void DecodeBuffers::lay_out(const ModelConfig& config, bool records, Make&& make) {
   const int64_t m = max_requests;
   const int64_t hidden = config.hidden_size;
   make(slots, m);
-  std::vector<int32_t> identity(static_cast<std::size_t>(m));
-  std::iota(identity.begin(), identity.end(), 0);
-  slots.copy_from_host(std::span<const int32_t>(identity));
   make(positions, m);
   make(window_slots, m);
   make(c4_entries, m);
@@ -85,6 +77,34 @@ DecodeBuffers::DecodeBuffers(const ModelConfig& config,
     make(route_record, m * layout.route_bytes());
     make(pick_record, m * layout.topk * static_cast<int64_t>(layout.picking_layers.size()));
   }
+}
+
+DecodeBuffers::DecodeBuffers(const ModelConfig& config,
+                             int32_t most_requests,
+                             int64_t longest_context,
+                             int32_t most_results,
+                             bool records)
+    : DecodeBuffers(most_requests, longest_context, most_results) {
+  lay_out(config, records, [this]<class T>(device::Buffer<T>& buffer, int64_t count) {
+    buffer = device::Buffer<T>(count);
+    buffer.fill_bytes(0);
+    bytes += static_cast<int64_t>(buffer.bytes());
+  });
+  std::vector<int32_t> identity(static_cast<std::size_t>(max_requests));
+  std::iota(identity.begin(), identity.end(), 0);
+  slots.copy_from_host(std::span<const int32_t>(identity));
+}
+
+int64_t DecodeBuffers::bytes_for(const ModelConfig& config,
+                                 int32_t most_requests,
+                                 int64_t longest_context,
+                                 int32_t most_results,
+                                 bool records) {
+  DecodeBuffers none(most_requests, longest_context, most_results);
+  none.lay_out(config, records, [&none]<class T>(device::Buffer<T>& /*buffer*/, int64_t count) {
+    none.bytes += count * static_cast<int64_t>(sizeof(T));
+  });
+  return none.bytes;
 }
 
 }  // namespace baleen::runner

@@ -23,6 +23,12 @@ struct DecodeBuffers {
                 int64_t longest_context,
                 int32_t most_results = 0,
                 bool records = false);
+  /// Bytes of such a set, without making it.
+  static int64_t bytes_for(const ModelConfig& config,
+                           int32_t most_requests,
+                           int64_t longest_context,
+                           int32_t most_results = 0,
+                           bool records = false);
 
   int32_t max_requests = 0;  // tokens of a step
   int64_t max_context = 0;   // tokens of a sequence
@@ -49,8 +55,19 @@ struct DecodeBuffers {
   // Choices of the step, in the order of cache::ChoiceLayout; empty: none are recorded.
   device::Buffer<uint8_t> route_record;  // [max_requests, route bytes]
   device::Buffer<int32_t> pick_record;   // i32 [picking layers, max_requests, top-k], -1 behind
+
+ private:
+  DecodeBuffers(int32_t most_requests, int64_t longest_context, int32_t most_results)
+      : max_requests(most_requests),
+        max_context(longest_context),
+        max_results(most_results > 0 ? most_results : most_requests) {}
+  /// make(buffer, elements) for every buffer.
+  template <class Make>
+  void lay_out(const ModelConfig& config, bool records, Make&& make);
 };
 
+/// Entries of a page table's row, as DecodeInputs wants them.
+int32_t decode_table_blocks(int64_t max_context);
 /// Scores of one request, up to whole pages of entries.
 int64_t decode_score_stride(int64_t max_context);
 

@@ -62,6 +62,29 @@ double layer_floor_bytes(const ModelConfig& config, const LayerSpec& spec, const
   return bytes;
 }
 
+double layer_token_flop(const ModelConfig& config, const LayerSpec& spec) {
+  const auto product = [](int64_t outputs, int64_t inputs) {
+    return 2.0 * static_cast<double>(outputs) * static_cast<double>(inputs);
+  };
+  const int64_t hidden = config.hidden_size;
+  const int64_t heads = config.num_attention_heads * config.head_dim;
+  const int64_t latent = config.o_groups * config.o_lora_rank;
+  const int64_t streams = config.hc_mult;
+  double flop = product(config.q_lora_rank + config.head_dim, hidden) +
+                product(heads, config.q_lora_rank) + product(latent, heads / config.o_groups) +
+                product(hidden, latent) + product(config.n_routed_experts, hidden) +
+                product(2 * (2 + streams) * streams, streams * hidden);
+  flop += static_cast<double>(config.num_experts_per_tok + 1) *
+          product(3 * config.moe_intermediate_size, hidden);
+  if (spec.kind == LayerKind::kC4) {
+    flop += product(4 * (config.head_dim + config.index_head_dim) + config.index_n_heads, hidden) +
+            product(config.index_n_heads * config.index_head_dim, config.q_lora_rank);
+  } else if (spec.kind == LayerKind::kC128) {
+    flop += product(2 * config.head_dim, hidden);
+  }
+  return flop;
+}
+
 double ends_floor_bytes(const ModelConfig& config, const DecodeLoad& load) {
   return bf16_bytes(config.vocab_size, config.hidden_size) +
          bf16_bytes(load.tokens, config.hidden_size) +

@@ -19,6 +19,8 @@ struct DecodeLoad {
 /// Experts are counted as if chosen independently and uniformly: E (1 - (1 - k/E)^tokens).
 double expected_experts(const ModelConfig& config, int64_t tokens);
 double layer_floor_bytes(const ModelConfig& config, const LayerSpec& spec, const DecodeLoad& load);
+/// Operations of the layer's matrix products for one token; attention and index scores left out.
+double layer_token_flop(const ModelConfig& config, const LayerSpec& spec);
 /// Output matrix and the rows of the embedding.
 double ends_floor_bytes(const ModelConfig& config, const DecodeLoad& load);
 

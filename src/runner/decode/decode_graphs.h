@@ -38,6 +38,12 @@ class DecodeGraphs {
   const DecodeBuffers& buffers() const { return buffers_; }
   std::size_t count() const { return graphs_.size(); }
   int64_t bytes() const;  // of buffers and workspaces
+  /// The same without making them.
+  static int64_t bytes_for(const ModelConfig& config,
+                           const std::vector<DecodeShape>& shapes,
+                           bool invariant,
+                           bool records,
+                           int32_t num_multiprocessors);
 
  private:
   std::vector<DecodeShape> shapes_;

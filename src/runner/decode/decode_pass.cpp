@@ -7,12 +7,19 @@
 #include "device/cuda_check.h"
 #include "kernels/draft_entry/draft_entry.h"
 #include "kernels/experts/experts.h"
+#include "kernels/experts_prompt/experts_prompt.h"
 #include "kernels/hyper_connection/hyper_connection.h"
 #include "kernels/router/router.h"
 #include "kernels/step_metadata/step_metadata.h"
 #include "kernels/token_rows/token_rows.h"
 
 namespace baleen::runner {
+namespace {
+
+constexpr int32_t kFewestManyTokens =
+    32;  // of a pass of prompts that takes the experts' form for many
+
+}  // namespace
 
 DecodePass::DecodePass(const DecodeModel& model,
                        const DecodeLimits& limits,
@@ -49,16 +56,10 @@ DecodePass::DecodePass(const DecodeModel& model,
     buffer.fill_bytes(0);
     workspace_bytes_ += static_cast<int64_t>(buffer.bytes());
   };
-  kernels::ExpertsParams experts;
-  experts.num_tokens = tokens_;
-  experts.hidden = narrow(config.hidden_size);
-  experts.width = narrow(config.moe_intermediate_size);
-  experts.slots = narrow(config.num_experts_per_tok) + 1;
-  experts.num_experts = narrow(config.n_routed_experts);
-  make(experts_workspace_, kernels::experts_workspace(experts).bytes);
+  make(experts_workspace_, experts_bytes(config, limits));
   set_context(limits.max_context);
   // One after the other: every plan has a workspace of its own.
-  make(attention_workspace_, 3 * attention_stretch_);
+  make(attention_workspace_, 3 * attention_.stretch);
   if (model.draft_entry) {
     BALEEN_CHECK(inputs.streams != nullptr, "the draft layer begins from streams");
     const int64_t numbers = int64_t{tokens_} * kernels::kHcStreams * config.hidden_size;
@@ -68,37 +69,76 @@ DecodePass::DecodePass(const DecodeModel& model,
   }
 }
 
-/// Sequences of up to `context` tokens: the width of scores, and how attention is cut.
-void DecodePass::set_context(int64_t context) {
-  context_ = context;
-  score_stride_ = decode_score_stride(context);
+int64_t DecodePass::experts_bytes(const ModelConfig& config, const DecodeLimits& limits) {
+  kernels::ExpertsParams experts;
+  experts.num_tokens = limits.max_requests;
+  experts.hidden = narrow(config.hidden_size);
+  experts.width = narrow(config.moe_intermediate_size);
+  experts.slots = narrow(config.num_experts_per_tok) + 1;
+  experts.num_experts = narrow(config.n_routed_experts);
+  return std::max(kernels::experts_workspace(experts).bytes,
+                  limits.prompts ? kernels::experts_prompt_workspace(experts).bytes : 0);
+}
+
+int64_t DecodePass::workspace_bytes_for(const ModelConfig& config,
+                                        bool draft,
+                                        const DecodeLimits& limits,
+                                        int32_t num_multiprocessors) {
+  int64_t bytes =
+      experts_bytes(config, limits) +
+      3 * attention_plans(
+              config, limits, limits.max_requests, limits.max_context, num_multiprocessors)
+              .stretch;
+  if (draft) {
+    const int64_t numbers = int64_t{limits.max_requests} * kernels::kHcStreams * config.hidden_size;
+    bytes += 3 * numbers + numbers / kActivationScaleBlock;
+  }
+  return bytes;
+}
+
+/// How attention is cut for sequences of up to `context` tokens.
+DecodePass::AttentionPlans DecodePass::attention_plans(const ModelConfig& config,
+                                                       const DecodeLimits& limits,
+                                                       int32_t tokens,
+                                                       int64_t context,
+                                                       int32_t num_multiprocessors) {
+  const int32_t heads = narrow(config.num_attention_heads);
   std::size_t workspace = 0;
   const auto plan = [&](int64_t second, bool dense) {
-    const kernels::SparseAttentionShape shape{.num_queries = tokens_,
-                                              .heads = heads_,
+    const kernels::SparseAttentionShape shape{.num_queries = tokens,
+                                              .heads = heads,
                                               .first_capacity = kernels::kWindowCapacity,
                                               .second_capacity = narrow(second),
                                               .second_is_dense = dense};
-    BALEEN_CHECK(kernels::supports_sparse_attention(shape), "heads={}", heads_);
+    BALEEN_CHECK(kernels::supports_sparse_attention(shape), "heads={}", heads);
     // Many queries fill the card without cutting any: a token's bits then depend on its own rows
     // alone, not on how its prompt is cut.
     constexpr int32_t kWidest = 64;
     const kernels::SparseAttentionPlan made =
-        limits_.prompts
+        limits.prompts
             ? kernels::SparseAttentionPlan{.mode = kernels::AttentionMode::kFast,
-                                           .heads_per_block = std::min(heads_, kWidest),
-                                           .max_queries = tokens_}
+                                           .heads_per_block = std::min(heads, kWidest),
+                                           .max_queries = tokens}
             : kernels::plan_sparse_attention(shape,
-                                             limits_.invariant ? kernels::AttentionMode::kInvariant
-                                                               : kernels::AttentionMode::kFast,
-                                             num_multiprocessors_);
+                                             limits.invariant ? kernels::AttentionMode::kInvariant
+                                                              : kernels::AttentionMode::kFast,
+                                             num_multiprocessors);
     workspace = std::max(workspace, kernels::sparse_attention_workspace_bytes(shape, made));
     return made;
   };
-  window_plan_ = plan(0, false);
-  c4_attention_ = plan(model_.config.index_topk, false);
-  c128_attention_ = plan(std::max<int64_t>(1, context / kC128Ratio), true);
-  attention_stretch_ = static_cast<int64_t>((workspace + 255) / 256 * 256);
+  AttentionPlans plans;
+  plans.window = plan(0, false);
+  plans.c4 = plan(config.index_topk, false);
+  plans.c128 = plan(std::max<int64_t>(1, context / kC128Ratio), true);
+  plans.stretch = static_cast<int64_t>((workspace + 255) / 256 * 256);
+  return plans;
+}
+
+/// Sequences of up to `context` tokens: the width of scores, and how attention is cut.
+void DecodePass::set_context(int64_t context) {
+  context_ = context;
+  score_stride_ = decode_score_stride(context);
+  attention_ = attention_plans(model_.config, limits_, tokens_, context, num_multiprocessors_);
 }
 
 void DecodePass::metadata(device::StreamHandle stream) {
@@ -325,6 +365,12 @@ void DecodePass::experts(const DecodeLayer& layer, int32_t routed, device::Strea
   params.limit = static_cast<float>(config.swiglu_limit);
   params.shared_limit = params.limit;
   params.programmatic = limits_.programmatic;
+  if (limits_.prompts && tokens_ >= kFewestManyTokens &&
+      kernels::experts_prompt_supported(params)) {  // of the same bits
+    kernels::launch_experts_prompt(params, stream);
+    num_launches_ += 1 + kernels::kExpertsPromptLaunches;
+    return;
+  }
   if (limits_.prompts) {  // the layout, and with it where counters lie, follows from the tokens
     BALEEN_CUDA_CHECK(
         cudaMemsetAsync(params.workspace,

@@ -99,6 +99,11 @@ class DecodePass {
   const DecodeLimits& limits() const { return limits_; }
   /// Of its own, beside the buffers.
   int64_t workspace_bytes() const { return workspace_bytes_; }
+  /// The same without making one. `draft`: of the draft layer.
+  static int64_t workspace_bytes_for(const ModelConfig& config,
+                                     bool draft,
+                                     const DecodeLimits& limits,
+                                     int32_t num_multiprocessors);
   int32_t num_launches() const { return num_launches_; }  // of the last record
 
  private:
@@ -131,6 +136,16 @@ class DecodePass {
                                        void* y,
                                        kernels::LinearOutput output);
 
+  struct AttentionPlans {
+    kernels::SparseAttentionPlan window, c4, c128;
+    int64_t stretch = 0;  // bytes of one plan's workspace
+  };
+  static AttentionPlans attention_plans(const ModelConfig& config,
+                                        const DecodeLimits& limits,
+                                        int32_t tokens,
+                                        int64_t context,
+                                        int32_t num_multiprocessors);
+  static int64_t experts_bytes(const ModelConfig& config, const DecodeLimits& limits);
   static int32_t narrow(int64_t value) { return static_cast<int32_t>(value); }
 
   const DecodeModel& model_;
@@ -146,14 +161,13 @@ class DecodePass {
   int64_t score_stride_ = 0;
   int32_t num_launches_ = 0;
   int64_t workspace_bytes_ = 0;
-  int64_t attention_stretch_ = 0;  // bytes of one plan's workspace
 
   // Of the draft layer: its streams normed, [max_requests, n, H], and after the projection.
   device::Buffer<uint8_t> draft_codes_, draft_scales_;
   device::Buffer<uint16_t> draft_rows_;
   // Their layout, counters included, depends on the limits: no two passes may share one.
   device::Buffer<uint8_t> experts_workspace_, attention_workspace_;
-  kernels::SparseAttentionPlan window_plan_, c4_attention_, c128_attention_;
+  AttentionPlans attention_;
 };
 
 }  // namespace baleen::runner

@@ -156,4 +156,13 @@ int64_t DecodeSampler::device_bytes() const {
                               top_logprobs_.device.bytes());
 }
 
+int64_t DecodeSampler::device_bytes_for(int64_t vocab, int32_t most_rows) {
+  constexpr int64_t kWord = sizeof(uint32_t);  // of an id, a mask's word, a log-prob
+  const int64_t of_row = static_cast<int64_t>(sizeof(kernels::SamplingRow)) +
+                         static_cast<int64_t>(sizeof(kernels::SampledRow)) +
+                         kMostListed * (static_cast<int64_t>(sizeof(kernels::TokenBias)) + kWord) +
+                         (vocab + 31) / 32 * kWord + kernels::kMostTopLogprobs * 2 * kWord;
+  return most_rows * of_row;
+}
+
 }  // namespace baleen::runner

@@ -41,6 +41,7 @@ class DecodeSampler {
   /// Appends the row's best tokens, best first.
   void append_top(std::size_t row, std::vector<kernels::ScoredToken>& top) const;
   int64_t device_bytes() const;
+  static int64_t device_bytes_for(int64_t vocab, int32_t most_rows);  // without making one
 
  private:
   /// A host array and its copy on the device.

@@ -25,13 +25,6 @@
 namespace baleen::runner {
 namespace {
 
-constexpr int32_t kTableAlignment = 4;  // blocks, as DecodeInputs wants
-
-int32_t table_blocks(int64_t max_context) {
-  const int64_t blocks = (max_context + kernels::kPageTokens - 1) / kernels::kPageTokens;
-  return static_cast<int32_t>((blocks + kTableAlignment - 1) / kTableAlignment * kTableAlignment);
-}
-
 class KernelDecode final : public DecodePath {
  public:
   explicit KernelDecode(const DecodePathContext& context);
@@ -186,8 +179,8 @@ KernelDecode::KernelDecode(const DecodePathContext& context)
       stream_bytes_(static_cast<std::size_t>(context.config.hc_mult * context.config.hidden_size) *
                     sizeof(uint16_t)),
       weights_(load_weights(context)),
-      table_memory_(context.num_slots, most_tokens_, table_blocks(max_context_)),
-      tables_(table_memory_.host(), table_blocks(max_context_)),
+      table_memory_(context.num_slots, most_tokens_, decode_table_blocks(max_context_)),
+      tables_(table_memory_.host(), decode_table_blocks(max_context_)),
       host_state_(4 * int64_t{most_tokens_} + 1),
       state_(host_state_.count()),
       sampler_(context.config.vocab_size, kMostPassResults),
@@ -215,7 +208,7 @@ KernelDecode::KernelDecode(const DecodePathContext& context)
                                            context.record_choices);
   const PromptTables tables{.full = table_memory_.full.data(),
                             .window = table_memory_.window.data(),
-                            .blocks = table_blocks(max_context_),
+                            .blocks = decode_table_blocks(max_context_),
                             .slots = context.num_slots};
   prompts_ =
       std::make_unique<PromptRunner>(weights_.model, tables, max_context_, context.record_choices);
@@ -242,7 +235,7 @@ DecodeInputs KernelDecode::inputs() const {
           .num_requests = state + 4 * most_tokens_,
           .slot_table = table_memory_.full.data(),
           .row_table = table_memory_.rows.data(),
-          .table_blocks = table_blocks(max_context_),
+          .table_blocks = decode_table_blocks(max_context_),
           .window_table = table_memory_.window.data()};
 }
 

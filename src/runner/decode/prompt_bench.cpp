@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "device/cuda_check.h"
 #include "device/stream.h"
+#include "runner/decode/bench_rates.h"
+#include "runner/decode/decode_floor.h"
 #include "runner/decode/decode_synth.h"
 #include "runner/decode/prompt_runner.h"
 
@@ -23,7 +25,11 @@ double prompt_bench_median(std::vector<double> times) {
 class PromptBench {
  public:
   PromptBench(const DecodeSynth& synth, int64_t max_context, int32_t replays)
-      : synth_(synth), replays_(replays), prompts_(synth.model(), tables(synth), max_context) {}
+      : synth_(synth),
+        replays_(replays),
+        read_tb_s_(measured_read_tb_s(stream_)),
+        fp8_pflop_s_(measured_fp8_pflop_s(stream_)),
+        prompts_(synth.model(), tables(synth), max_context) {}
 
   void run(int32_t tokens,
            int64_t position,
@@ -55,6 +61,7 @@ class PromptBench {
     whole.median_us = prompt_bench_median(times);
     whole.eager_us = prompt_bench_median(host_times);
     whole.launches = prompts_.num_launches();
+    add_floor(whole);
     on_row(whole);
     for (const auto& [part, total] : stages(piece, results)) {
       on_row({.part = part,
@@ -71,6 +78,20 @@ class PromptBench {
             .window_pages = inputs.window_pages,
             .blocks = inputs.table_blocks,
             .slots = 1};
+  }
+
+  void add_floor(DecodeBenchRow& row) const {
+    const ModelConfig& config = synth_.model().config;
+    row.floor_bytes = ends_floor_bytes(config, {.tokens = row.batch});
+    double flop = 0.0;
+    for (const DecodeLayer& layer : synth_.model().layers) {
+      // Rows of the cache are shared by the tokens of a prompt: counted for one token.
+      row.floor_bytes += layer_floor_bytes(config, layer.spec, {.tokens = row.batch}) +
+                         layer_floor_bytes(config, layer.spec, {.context = row.context}) -
+                         layer_floor_bytes(config, layer.spec, {});
+      flop += row.batch * layer_token_flop(config, layer.spec);
+    }
+    row.floor_us = std::max(row.floor_bytes / read_tb_s_ * 1e-6, flop / fp8_pflop_s_ * 1e-9);
   }
 
   /// Microseconds of all replays and layers, by stage.
@@ -107,6 +128,8 @@ class PromptBench {
   const DecodeSynth& synth_;
   int32_t replays_;
   device::Stream stream_;
+  double read_tb_s_ = 0.0;
+  double fp8_pflop_s_ = 0.0;
   PromptRunner prompts_;
 };
 

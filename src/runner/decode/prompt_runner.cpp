@@ -12,6 +12,10 @@ namespace {
 
 constexpr int64_t kContextStep = 4096;  // of the bounds that a pass is launched for
 
+constexpr int64_t state_numbers(int32_t max_tokens) {
+  return 2 * int64_t{max_tokens} + 5 * kMostPassRows + kMostPassResults;
+}
+
 }  // namespace
 
 int32_t most_pass_tokens(int64_t max_context) {
@@ -28,7 +32,7 @@ PromptRunner::PromptRunner(const DecodeModel& model,
                            bool records)
     : tables_(tables),
       max_tokens_(most_pass_tokens(max_context)),
-      host_state_(2 * int64_t{max_tokens_} + 5 * kMostPassRows + kMostPassResults),
+      host_state_(state_numbers(max_tokens_)),
       state_(host_state_.count()),
       row_table_(int64_t{max_tokens_} * tables.blocks),
       entry_streams_(model.draft_entry
@@ -67,6 +71,23 @@ DecodeInputs PromptRunner::inputs() const {
 int64_t PromptRunner::device_bytes() const {
   return buffers_.bytes + pass_.workspace_bytes() +
          static_cast<int64_t>(state_.bytes() + row_table_.bytes() + entry_streams_.bytes());
+}
+
+int64_t PromptRunner::device_bytes_for(const ModelConfig& config,
+                                       int32_t blocks,
+                                       int64_t max_context,
+                                       bool draft,
+                                       bool records,
+                                       int32_t num_multiprocessors) {
+  const int32_t tokens = most_pass_tokens(max_context);
+  const DecodeLimits limits{
+      .max_requests = tokens, .max_context = max_context, .programmatic = false, .prompts = true};
+  const int64_t streams = draft ? int64_t{tokens} * config.hc_mult * config.hidden_size : 0;
+  return DecodeBuffers::bytes_for(config, tokens, max_context, kMostPassResults, records) +
+         DecodePass::workspace_bytes_for(config, draft, limits, num_multiprocessors) +
+         static_cast<int64_t>(sizeof(int32_t)) *
+             (state_numbers(tokens) + int64_t{tokens} * blocks) +
+         static_cast<int64_t>(sizeof(uint16_t)) * streams;
 }
 
 void PromptRunner::run(std::span<const PromptPiece> pieces,

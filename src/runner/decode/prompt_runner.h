@@ -20,7 +20,7 @@
 
 namespace baleen::runner {
 
-inline constexpr int32_t kMostPassTokens = 512;
+inline constexpr int32_t kMostPassTokens = 1024;
 inline constexpr int32_t kMostPassRows = 64;
 inline constexpr int32_t kMostPassResults = 64;
 
@@ -68,6 +68,13 @@ class PromptRunner {
   const uint32_t* refused() const { return pass_.refused(); }  // u32 [1]
   const DecodeBuffers& buffers() const { return buffers_; }
   int64_t device_bytes() const;
+  /// The same without making one; `blocks`: of the page tables, `draft`: of the draft layer.
+  static int64_t device_bytes_for(const ModelConfig& config,
+                                  int32_t blocks,
+                                  int64_t max_context,
+                                  bool draft,
+                                  bool records,
+                                  int32_t num_multiprocessors);
   int32_t num_launches() const { return pass_.num_launches() + 1; }  // of the last run
 
  private:
