@@ -116,6 +116,19 @@ void SafetensorsWriter::append(std::string_view name, std::span<const std::byte>
   slot.next += bytes.size();
 }
 
+void SafetensorsWriter::reserve() {
+  uint64_t end = 0;
+  for (const auto& [name, slot] : slots_) {
+    end = std::max(end, slot.end);
+  }
+  if ((end > 0 && ::ftruncate(descriptor_, static_cast<off_t>(end)) != 0) ||
+      ::rename(part_path_.c_str(), path_.c_str()) != 0) {
+    fail(path_, "write");
+  }
+  ::close(descriptor_);
+  descriptor_ = -1;
+}
+
 void SafetensorsWriter::finish() {
   for (const auto& [name, slot] : slots_) {
     BALEEN_CHECK(slot.next == slot.end, "tensor {}: {} bytes missing", name, slot.end - slot.next);

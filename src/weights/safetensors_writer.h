@@ -41,6 +41,9 @@ class SafetensorsWriter {
 
   /// Adds the next bytes of one tensor. Throws SystemError when the disk refuses.
   void append(std::string_view name, std::span<const std::byte> bytes);
+  /// Instead of append() and finish(): gives the file its full size and its name; what is in it
+  /// comes from TensorSliceWriters, of this or of other programs.
+  void reserve();
   /// Checks that every tensor is complete, brings the data to the disk and gives the file its name.
   void finish();
 
