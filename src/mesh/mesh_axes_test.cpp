@@ -57,17 +57,6 @@ void expect_equal_to_single(const MeshCase& mesh_case,
   EXPECT_LT(largest_difference(single.gradients, outcome.gradients, &worst), kTolerance) << worst;
 }
 
-std::vector<MeshCase> shapes_named(const std::vector<std::string>& names) {
-  std::vector<MeshCase> result;
-  for (const MeshCase& mesh_case : all_mesh_shapes()) {
-    if (std::find(names.begin(), names.end(), mesh_case.name) != names.end()) {
-      result.push_back(mesh_case);
-    }
-  }
-  EXPECT_EQ(result.size(), names.size());
-  return result;
-}
-
 class MeshShapesTest : public testing::TestWithParam<MeshCase> {};
 
 TEST_P(MeshShapesTest, LossesAndGradientsEqualThoseOfOneRank) {
@@ -130,7 +119,7 @@ TEST(MeshAxesTest, FiveStepsEndInTheSameWeights) {
   const Reference& r = reference();
   const MeshOutcome single = run_on_mesh({.name = "one", .steps = 5}, r.whole, r.batch, r.numerics);
   EXPECT_LT(single.losses[4], single.losses[0]);
-  for (MeshCase mesh_case : shapes_named({"dp4", "tp2_cp2_ep2", "pp2_cp2_dp2"})) {
+  for (MeshCase mesh_case : mesh_shapes_named({"dp4", "tp2_cp2_ep2", "pp2_cp2_dp2"})) {
     SCOPED_TRACE(mesh_case.name);
     mesh_case.steps = 5;
     const MeshOutcome outcome = run_on_mesh(mesh_case, r.whole, r.batch, r.numerics);
@@ -151,7 +140,7 @@ TEST(MeshAxesTest, PipelineContextAndExpertRanksChangeNoBitOfAnyToken) {
   const ops::Numerics numerics = ops::Numerics::by_name("plain+invariant");
   const MeshOutcome single = run_on_mesh({.name = "one"}, r.whole, r.batch, numerics);
   // Tensor ranks add heads' outputs in another order.
-  for (const MeshCase& mesh_case : shapes_named(
+  for (const MeshCase& mesh_case : mesh_shapes_named(
            {"pp4", "pp2_interleaved", "cp4", "cp4_zigzag", "ep4", "cp2_ep2", "pp2_cp2_dp2"})) {
     SCOPED_TRACE(mesh_case.name);
     const MeshOutcome outcome = run_on_mesh(mesh_case, r.whole, r.batch, numerics);

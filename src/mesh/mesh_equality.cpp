@@ -24,6 +24,7 @@ struct Subject {
   ModelConfig config;
   MeshBatch batch;
   std::vector<MeshCase> shapes;
+  ops::Numerics numerics = ops::Numerics::plain();
 };
 
 /// Four layers of the published ratios and window over one row of 1024 tokens.
@@ -52,6 +53,34 @@ Subject short_rows() {
   return subject;
 }
 
+/// Without tensor ranks and with sums in one order, where no bit of a token may change.
+Subject in_one_order(Subject subject) {
+  subject.name += "+invariant";
+  subject.numerics = ops::Numerics::by_name("plain+invariant");
+  std::erase_if(subject.shapes, [](const MeshCase& shape) { return shape.shape.tp > 1; });
+  return subject;
+}
+
+/// Of all gradients together, relative to their norm.
+double distance(const TensorsByName& from, const TensorsByName& to) {
+  double difference = 0.0;
+  double norm = 0.0;
+  for (const auto& [name, tensor] : from) {
+    const at::Tensor exact = tensor.to(at::kDouble);
+    difference += (exact - to.at(name).to(at::kDouble)).square().sum().item<double>();
+    norm += exact.square().sum().item<double>();
+  }
+  return std::sqrt(difference / norm);
+}
+
+/// The model in another type, value for value.
+model::ModelParameters in_type(model::ModelParameters params, at::ScalarType type) {
+  model::for_each_parameter(params, [&](const model::ParameterInfo&, at::Tensor& value) {
+    value = value.is_floating_point() ? value.to(type) : value;
+  });
+  return params;
+}
+
 double worst_of(const std::vector<double>& a, const std::vector<double>& b) {
   double worst = 0.0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -61,24 +90,26 @@ double worst_of(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 void compare(const Subject& subject, at::ScalarType dtype, const std::vector<std::string>& wanted) {
-  const model::ModelParameters whole = nano_mesh_model(dtype, subject.config);
-  const ops::Numerics numerics = ops::Numerics::plain();
+  // Both types train the same numbers, so that double says how far float is from the truth.
+  const model::ModelParameters whole = in_type(nano_mesh_model(at::kFloat, subject.config), dtype);
+  const MeshOutcome exact = run_on_mesh(
+      {.name = "one"}, in_type(whole, at::kDouble), subject.batch, ops::Numerics::plain());
   const MeshOutcome single =
-      run_on_mesh({.name = "one", .steps = 5}, whole, subject.batch, numerics);
+      run_on_mesh({.name = "one", .steps = 5}, whole, subject.batch, subject.numerics);
   for (MeshCase shape : subject.shapes) {
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), shape.name) == wanted.end()) {
       continue;
     }
     shape.steps = 5;
     const auto start = std::chrono::steady_clock::now();
-    const MeshOutcome outcome = run_on_mesh(shape, whole, subject.batch, numerics);
+    const MeshOutcome outcome = run_on_mesh(shape, whole, subject.batch, subject.numerics);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     std::string worst_gradient;
     std::string worst_value;
     const double gradients =
         largest_difference(single.gradients, outcome.gradients, &worst_gradient);
     const double values = largest_difference(single.values, outcome.values, &worst_value);
-    std::printf("%s,%s,%d,%s,%.2e,%.2e,%.2e,%.2e,%s,%.2e,%s,%zu,%.1f\n",
+    std::printf("%s,%s,%d,%s,%.2e,%.2e,%.2e,%.2e,%s,%.2e,%s,%zu,%.1f,%.2e,%.2e,%.2e\n",
                 subject.name.c_str(),
                 shape.name.c_str(),
                 shape.shape.world_size(),
@@ -91,7 +122,10 @@ void compare(const Subject& subject, at::ScalarType dtype, const std::vector<std
                 values,
                 worst_value.c_str(),
                 outcome.disagreements.size(),
-                seconds.count());
+                seconds.count(),
+                distance(single.gradients, outcome.gradients),
+                distance(exact.gradients, single.gradients),
+                distance(exact.gradients, outcome.gradients));
     std::fflush(stdout);
   }
 }
@@ -105,8 +139,10 @@ int main(int argc, char** argv) {
   const std::vector<std::string> wanted(argv + 1, argv + argc);
   std::printf(
       "batch,shape,ranks,dtype,loss_rel,norm_rel,logprob_abs,gradient_rel,worst_gradient,"
-      "weights_rel_5_steps,worst_weight,disagreements,seconds\n");
-  for (const Subject& subject : {short_rows(), long_row()}) {
+      "weights_rel_5_steps,worst_weight,disagreements,seconds,gradient_l2,"
+      "gradient_l2_single_to_double,gradient_l2_mesh_to_double\n");
+  for (const Subject& subject :
+       {short_rows(), in_one_order(short_rows()), long_row(), in_one_order(long_row())}) {
     compare(subject, at::kDouble, wanted);
     compare(subject, at::kFloat, wanted);
   }

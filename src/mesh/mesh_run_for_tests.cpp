@@ -197,7 +197,8 @@ class RankRun {
                          .after_next_ids = rows_of(batch.after_next_ids, m)});
     }
     double share = 0.0;
-    MeshModel model(leaves_, mesh_, stages_, job_.numerics, tables_, /*with_mtp=*/true);
+    MeshModel model(
+        leaves_, mesh_, stages_, tables_, {.numerics = job_.numerics, .with_mtp = true});
     model.run(batches, job_.mesh_case.order, [&](int m, const TokenRows& seen) {
       const int64_t count = batch.ids.numel();
       const at::Tensor index = seen.token_index + first_row(m) * batch.row_tokens();
@@ -392,38 +393,6 @@ double largest_difference(const TensorsByName& a, const TensorsByName& b, std::s
     }
   }
   return largest;
-}
-
-std::vector<MeshCase> all_mesh_shapes() {
-  std::vector<MeshCase> cases = {
-      {.name = "tp2", .shape = {.tp = 2}},
-      {.name = "tp4", .shape = {.tp = 4}},
-      {.name = "tp2_sp", .shape = {.tp = 2, .sequence_parallel = true}},
-      {.name = "tp4_sp", .shape = {.tp = 4, .sequence_parallel = true}},
-      {.name = "pp2", .shape = {.pp = 2}},
-      {.name = "pp4", .shape = {.pp = 4}},
-      {.name = "pp2_interleaved", .shape = {.pp = 2}, .chunks_per_rank = 2},
-      {.name = "cp2", .shape = {.cp = 2}},
-      {.name = "cp4", .shape = {.cp = 4}},
-      {.name = "cp2_zigzag", .shape = {.cp = 2}, .zig_zag = true},
-      {.name = "cp4_zigzag", .shape = {.cp = 4}, .zig_zag = true},
-      {.name = "ep2", .shape = {.dp = 2, .ep = 2}},
-      {.name = "ep4", .shape = {.dp = 4, .ep = 4}},
-      {.name = "ep8", .shape = {.dp = 8, .ep = 8}},
-      {.name = "dp2", .shape = {.dp = 2}},
-      {.name = "dp4", .shape = {.dp = 4}},
-      {.name = "tp2_pp2", .shape = {.pp = 2, .tp = 2}},
-      {.name = "tp2_dp2", .shape = {.dp = 2, .tp = 2}},
-      {.name = "pp2_dp2", .shape = {.pp = 2, .dp = 2}},
-      {.name = "cp2_ep2", .shape = {.cp = 2, .ep = 2}},
-      {.name = "tp2_pp2_dp2", .shape = {.pp = 2, .dp = 2, .tp = 2}},
-      {.name = "tp2_cp2_ep2", .shape = {.cp = 2, .tp = 2, .ep = 2}},
-      {.name = "pp2_cp2_dp2", .shape = {.pp = 2, .dp = 2, .cp = 2}},
-  };
-  for (MeshCase& mesh_case : cases) {
-    mesh_case.micro_batches = mesh_case.shape.pp > 1 ? 4 / mesh_case.shape.dp : 1;
-  }
-  return cases;
 }
 
 }  // namespace baleen::mesh

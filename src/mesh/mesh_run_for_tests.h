@@ -12,23 +12,12 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "comm/mesh_shape.h"
-#include "mesh/pipeline_schedule.h"
+#include "mesh/mesh_shapes_for_tests.h"
 #include "mesh/token_layout.h"
 #include "model/parameters.h"
 #include "ops/numerics_config.h"
 
 namespace baleen::mesh {
-
-struct MeshCase {
-  std::string name;
-  comm::MeshShape shape = {};
-  bool zig_zag = false;
-  int chunks_per_rank = 1;
-  int micro_batches = 1;  // of each data rank
-  int steps = 1;
-  PipelineOrder order = PipelineOrder::k1F1B;
-};
 
 /// Rows cut alike into samples; ids by row.
 struct MeshBatch {
@@ -71,8 +60,5 @@ MeshOutcome run_plainly(const model::ModelParameters& whole,
 
 /// Largest difference of any tensor of `a`, relative to its largest number; adds the name.
 double largest_difference(const TensorsByName& a, const TensorsByName& b, std::string* worst);
-
-/// The 23 shapes that one rank is held against.
-std::vector<MeshCase> all_mesh_shapes();
 
 }  // namespace baleen::mesh

@@ -30,6 +30,8 @@ class MeshStep final : public model::ParallelStep {
 
   const model::StepContext& step() const { return *step_; }
   model::StepContext& step() { return *step_; }
+  /// Whether the core has other rows than the step.
+  bool splits_core() const { return plans_.splits_core(); }
 
   const model::StepContext& core() const override { return core_ ? *core_ : *step_; }
   at::Tensor embed(const at::Tensor& shard) const override;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <map>
 #include <utility>
 
@@ -29,8 +30,8 @@ struct Header {
 
 /// Forward and backward of one chunk and micro-batch, between the two.
 struct Passage {
-  at::Tensor input;   // a leaf; undefined before the first chunk
-  at::Tensor output;  // streams, or the loss
+  at::Tensor input;    // a leaf; undefined before the first chunk
+  ChunkResult result;  // streams, or the loss
 };
 
 class PipelineRun {
@@ -41,13 +42,15 @@ class PipelineRun {
   void forward(const PipelineAction& action) {
     Passage passage;
     if (!stages_.is_first(action.chunk)) {
-      passage.input = take(action, action.chunk - 1).requires_grad_(true);
+      passage.input = take(action, action.chunk - 1).requires_grad_(work_.backward);
     }
-    passage.output = work_.forward(action.chunk, action.micro_batch, passage.input);
+    passage.result = work_.forward(action.chunk, action.micro_batch, passage.input);
     if (!stages_.is_last(action.chunk)) {
-      hand_on(passage.output.detach(), action, action.chunk + 1);
+      hand_on(passage.result.output.detach(), action, action.chunk + 1);
     }
-    open_[{action.chunk, action.micro_batch}] = std::move(passage);
+    if (work_.backward) {
+      open_[{action.chunk, action.micro_batch}] = std::move(passage);
+    }
   }
 
   void backward(const PipelineAction& action) {
@@ -55,10 +58,21 @@ class PipelineRun {
     BALEEN_CHECK(found != open_.end(), "chunk {} backward before forward", action.chunk);
     const Passage passage = std::move(found->second);
     open_.erase(found);
-    if (stages_.is_last(action.chunk)) {
-      torch::autograd::backward({passage.output}, {});
-    } else {
-      torch::autograd::backward({passage.output}, {take(action, action.chunk + 1)});
+    std::vector<at::Tensor> roots = {passage.result.output};
+    std::vector<at::Tensor> gradients = {
+        stages_.is_last(action.chunk) ? at::Tensor() : take(action, action.chunk + 1)};
+    if (passage.result.beside.defined()) {
+      roots.push_back(passage.result.beside);
+      gradients.emplace_back();
+    }
+    for (std::size_t i = roots.size(); i-- > 0;) {
+      if (!roots[i].requires_grad()) {  // nothing in it is trained
+        roots.erase(roots.begin() + static_cast<std::ptrdiff_t>(i));
+        gradients.erase(gradients.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    }
+    if (!roots.empty()) {
+      torch::autograd::backward(roots, gradients);
     }
     if (!stages_.is_first(action.chunk)) {
       hand_on(passage.input.grad(), action, action.chunk - 1);
@@ -175,9 +189,9 @@ void run_pipeline(const StageSplit& stages,
   PipelineRun run(stages, work, group);
   for (const PipelineAction& action :
        pipeline_schedule(stages, group.rank(), work.micro_batches, order)) {
-    if (action.backward) {
+    if (action.backward && work.backward) {
       run.backward(action);
-    } else {
+    } else if (!action.backward) {
       run.forward(action);
     }
   }

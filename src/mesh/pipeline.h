@@ -19,17 +19,24 @@
 
 namespace baleen::mesh {
 
+/// What a chunk gives.
+struct ChunkResult {
+  at::Tensor output;  // streams, or this rank's share of the loss behind the last chunk, a number
+  at::Tensor beside;  // a further share of the loss, a number; undefined: none
+};
+
 struct PipelineWork {
   int micro_batches = 1;
+  bool backward = true;
   /// Shape of a micro-batch's streams on this rank, and their type.
   std::function<std::vector<int64_t>(int micro_batch)> streams_shape;
   at::TensorOptions options;
-  /// Streams before the chunk (undefined before the first) to streams after it; the last chunk
-  /// gives this rank's share of the loss, a number.
-  std::function<at::Tensor(int chunk, int micro_batch, const at::Tensor& streams)> forward;
+  /// Takes the streams before the chunk, undefined before the first.
+  std::function<ChunkResult(int chunk, int micro_batch, const at::Tensor& streams)> forward;
 };
 
-/// Gradients are added to the leaves that `forward` uses.
+/// Gradients are added to the leaves that `forward` uses. A chunk none of whose parameters are
+/// trained may give streams without a graph.
 void run_pipeline(const StageSplit& stages,
                   PipelineOrder order,
                   const PipelineWork& work,

@@ -54,6 +54,31 @@ void validate(const comm::MeshShape& shape, const ModelConfig& config) {
   check_divides("ep", shape.ep, "n_routed_experts", config.n_routed_experts);
 }
 
+void validate_formats(const comm::MeshShape& shape, model::ModelParameters& whole) {
+  constexpr int64_t kBlock = 128;  // rows and columns that share a scale
+  model::for_each_matrix_or_tensor(
+      whole, [&](const model::ParameterInfo& info, at::Tensor&, ops::LinearFormat* format) {
+        const ParameterShard shard = kind_of(info);
+        if (format == nullptr || *format == ops::LinearFormat::kPlain ||
+            shard.sharding != Sharding::kTensor || shape.tp == 1) {
+          return;
+        }
+        const int64_t own = info.shape[static_cast<std::size_t>(shard.dim)] / shape.tp;
+        if (own % kBlock != 0) {
+          throw ConfigError(fmt::format(
+              "mesh axis tp: {} ranks cut {} of {} along dim {} into pieces of {}, which go "
+              "through "
+              "its quantised blocks of {}; train with precision f32, or with fewer tensor ranks",
+              shape.tp,
+              info.name,
+              info.shape[static_cast<std::size_t>(shard.dim)],
+              shard.dim,
+              own,
+              kBlock));
+        }
+      });
+}
+
 comm::Axis parts_axis(Sharding sharding) {
   return sharding == Sharding::kExperts ? comm::Axis::kExperts : comm::Axis::kTp;
 }

@@ -37,6 +37,10 @@ void validate(const comm::MeshShape& shape, const ModelConfig& config);
 
 ParameterShard shard_of(const model::ParameterInfo& info, const comm::Mesh& mesh);
 
+/// Throws ConfigError naming tensor and axis where a cut goes through the blocks of a quantised
+/// matrix, which would get other scales than the whole one's.
+void validate_formats(const comm::MeshShape& shape, model::ModelParameters& whole);
+
 /// Ranks that hold the parts of one tensor, in order.
 comm::Axis parts_axis(Sharding sharding);
 /// Ranks over which the gradient of one part is to be added.

@@ -13,6 +13,7 @@ namespace baleen::mesh {
 namespace {
 
 constexpr int64_t kNormBlock = 1024;  // elements whose squares are added first; divides a stretch
+constexpr int64_t kBucket = int64_t{1} << 16;  // elements of every owner that travel at once
 
 double sum_of_squares(const at::Tensor& x) {
   return x.to(at::kDouble).square().sum().item<double>();
@@ -70,17 +71,43 @@ void ZeroRanges::add_row(Sharding sharding, bool on_pipeline_ends) {
   rows_.push_back(std::move(row));
 }
 
+void ZeroRanges::for_each_overlap(
+    const Row& row,
+    int64_t from,
+    int64_t count,
+    const std::function<void(std::size_t, int64_t, int64_t, int64_t)>& visit) const {
+  int64_t begin = 0;
+  for (const std::size_t i : row.tensors) {
+    const int64_t numel = tensors_[i].value.numel();
+    const int64_t first = std::max(from, begin);
+    const int64_t end = std::min(from + count, begin + numel);
+    if (first < end) {
+      visit(i, first - begin, first - from, end - first);
+    }
+    begin += numel;
+  }
+}
+
 void ZeroRanges::reduce_gradients() {
   sum_over_pipeline_ends(tensors_, mesh_);
   for (Row& row : rows_) {
-    at::Tensor all = at::zeros({row.stretch * row.group->size()}, row.gradient.options());
-    int64_t begin = 0;
-    for (const std::size_t i : row.tensors) {
-      const int64_t count = tensors_[i].value.numel();
-      all.narrow(0, begin, count).copy_(tensors_[i].gradient.reshape({-1}));
-      begin += count;
+    const int64_t owners = row.group->size();
+    for (int64_t offset = 0; offset < row.stretch; offset += kBucket) {
+      const int64_t size = std::min(kBucket, row.stretch - offset);
+      at::Tensor all = at::zeros({owners, size}, row.gradient.options());
+      for (int64_t owner = 0; owner < owners; ++owner) {
+        const at::Tensor own = all[owner];
+        for_each_overlap(row,
+                         owner * row.stretch + offset,
+                         size,
+                         [&](std::size_t i, int64_t first, int64_t place, int64_t count) {
+                           own.narrow(0, place, count)
+                               .copy_(tensors_[i].gradient.view({-1}).narrow(0, first, count));
+                         });
+      }
+      row.gradient.narrow(0, offset, size)
+          .copy_(reduce_scatter_rows(all.view({owners * size}), *row.group));
     }
-    row.gradient.copy_(reduce_scatter_rows(all, *row.group));
   }
 }
 
@@ -106,30 +133,30 @@ double ZeroRanges::gradient_norm() const {
 
 void ZeroRanges::gather_values() {
   for (const Row& row : rows_) {
-    const RankTensor& like = tensors_[row.tensors[0]];
-    at::Tensor own = at::zeros({row.stretch}, like.value.options());
-    const int64_t first = row.group->rank() * row.stretch;
-    const auto for_each_overlap = [&](int64_t from, int64_t count, const auto& visit) {
-      int64_t begin = 0;
-      for (const std::size_t i : row.tensors) {
-        const int64_t numel = tensors_[i].value.numel();
-        const int64_t first_common = std::max(from, begin);
-        const int64_t end_common = std::min(from + count, begin + numel);
-        if (first_common < end_common) {
-          visit(tensors_[i].value.view({-1}).narrow(
-                    0, first_common - begin, end_common - first_common),
-                first_common - from);
-        }
-        begin += numel;
+    const at::TensorOptions options = tensors_[row.tensors[0]].value.options();
+    const int64_t owners = row.group->size();
+    for (int64_t offset = 0; offset < row.stretch; offset += kBucket) {
+      const int64_t size = std::min(kBucket, row.stretch - offset);
+      const auto part = [&](std::size_t i, int64_t first, int64_t count) {
+        return tensors_[i].value.view({-1}).narrow(0, first, count);
+      };
+      at::Tensor own = at::zeros({size}, options);
+      for_each_overlap(row,
+                       row.group->rank() * row.stretch + offset,
+                       size,
+                       [&](std::size_t i, int64_t first, int64_t place, int64_t count) {
+                         own.narrow(0, place, count).copy_(part(i, first, count));
+                       });
+      const at::Tensor all = all_gather_rows(own, *row.group);
+      for (int64_t owner = 0; owner < owners; ++owner) {
+        for_each_overlap(row,
+                         owner * row.stretch + offset,
+                         size,
+                         [&](std::size_t i, int64_t first, int64_t place, int64_t count) {
+                           part(i, first, count).copy_(all.narrow(0, owner * size + place, count));
+                         });
       }
-    };
-    for_each_overlap(first, row.stretch, [&](at::Tensor part, int64_t offset) {
-      own.narrow(0, offset, part.size(0)).copy_(part);
-    });
-    const at::Tensor all = all_gather_rows(own, *row.group);
-    for_each_overlap(0, all.size(0), [&](at::Tensor part, int64_t offset) {
-      part.copy_(all.narrow(0, offset, part.size(0)));
-    });
+    }
   }
 }
 

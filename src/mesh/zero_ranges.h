@@ -5,7 +5,8 @@
 // all get the new values. A stretch may begin and end inside a tensor, so an optimizer that works
 // element by element sees pieces (name, first element, count). Sums have the same order as
 // sum_gradients(), and the norm is added block by block in the order of the row: values after a
-// step do not depend on the number of owners, in any bit.
+// step do not depend on the number of owners, in any bit. Stretches travel in buckets, so that no
+// second copy of a rank's gradients or values ever exists.
 //
 //   ZeroRanges ranges(rank_tensors(leaves, mesh, stages), mesh);   // once
 //   ranges.reduce_gradients();                                     // every step
@@ -13,7 +14,9 @@
 //   for (ZeroPiece& piece : ranges.pieces()) { step(piece.value, piece.gradient); }
 //   ranges.gather_values();
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -58,6 +61,13 @@ class ZeroRanges {
   };
 
   void add_row(Sharding sharding, bool on_pipeline_ends);
+  /// visit(tensor, its first element, place behind `from`, count) for the tensors that have
+  /// elements in [from, from + count) of the row.
+  void for_each_overlap(
+      const Row& row,
+      int64_t from,
+      int64_t count,
+      const std::function<void(std::size_t, int64_t, int64_t, int64_t)>& visit) const;
 
   std::vector<RankTensor> tensors_;
   const comm::Mesh& mesh_;

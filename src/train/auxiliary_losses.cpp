@@ -15,7 +15,8 @@ constexpr double kHidden = -1e30;        // a finite score, so that no gradient 
 LayerBalance layer_balance(const model::LayerTaps& taps,
                            const at::Tensor& row_sample,
                            int64_t num_samples,
-                           const at::Tensor& real) {
+                           const at::Tensor& real,
+                           const SumOverRanks& sum_over_ranks) {
   const at::Tensor& scores = taps.router_scores;
   const int64_t experts = scores.size(-1);
   const int64_t slots = taps.router_experts.size(-1);
@@ -25,23 +26,28 @@ LayerBalance layer_balance(const model::LayerTaps& taps,
       at::zeros({scores.size(0), experts}, constant).scatter_(1, taps.router_experts, 1.0) * mask;
   const at::Tensor shares = scores / scores.sum(-1, /*keepdim=*/true) * mask;
   const at::Tensor none = at::zeros({num_samples, experts}, constant);
-  const at::Tensor lengths =
-      at::zeros({num_samples}, constant).index_add(0, row_sample, real).clamp_min(1.0);
-  const at::Tensor counts = none.index_add(0, row_sample, chosen);
+  at::Tensor lengths = at::zeros({num_samples}, constant).index_add(0, row_sample, real);
+  at::Tensor counts = none.index_add(0, row_sample, chosen);
+  if (sum_over_ranks) {
+    sum_over_ranks(lengths);
+    sum_over_ranks(counts);
+  }
   const at::Tensor sums = none.index_add(0, row_sample, shares);
   const double scale = static_cast<double>(experts) / static_cast<double>(slots);
-  return {.loss = scale * ((counts * sums).sum(-1) / lengths.square()).sum(),
+  return {.loss = scale * ((counts * sums).sum(-1) / lengths.clamp_min(1.0).square()).sum(),
           .load = chosen.sum(0)};
 }
 
 at::Tensor index_divergence(const at::Tensor& scores,
                             const at::Tensor& attention,
                             int64_t ratio,
-                            const at::Tensor& real) {
+                            const at::Tensor& real,
+                            int64_t first_position) {
   const int64_t tokens = scores.size(1);
   const auto integers = scores.options().dtype(at::kLong).requires_grad(false);
-  const at::Tensor visible =
-      at::arange(1, tokens + 1, integers).div(ratio, "floor").unsqueeze(1);  // [T, 1]
+  const at::Tensor visible = at::arange(first_position + 1, first_position + tokens + 1, integers)
+                                 .div(ratio, "floor")
+                                 .unsqueeze(1);  // [T, 1]
   const at::Tensor hidden = at::arange(scores.size(2), integers).ge(visible);
   const at::Tensor target = attention / attention.sum(-1, true).clamp_min(1e-12);
   const at::Tensor log_scores =

@@ -6,6 +6,7 @@
 //   batch.real); total = total + weight / samples_of_step * balance.loss;
 
 #include <cstdint>
+#include <functional>
 
 #include <ATen/core/Tensor.h>
 
@@ -20,19 +21,27 @@ struct LayerBalance {
   at::Tensor load;  // [E], tokens that chose each expert; no gradient
 };
 
-/// row_sample i64 [N], the sample of each row; real [N], 0 where a row is padding.
+/// Adds up, in place, over the ranks that hold other rows of the same samples.
+using SumOverRanks = std::function<void(at::Tensor& x)>;
+
+/// row_sample i64 [N], the sample of each row; real [N], 0 where a row is padding. With
+/// `sum_over_ranks` the rows are this rank's, and so is the loss: its share, which the shares of
+/// the others complete.
 LayerBalance layer_balance(const model::LayerTaps& taps,
                            const at::Tensor& row_sample,
                            int64_t num_samples,
-                           const at::Tensor& real);
+                           const at::Tensor& real,
+                           const SumOverRanks& sum_over_ranks = {});
 
 /// KL divergence of the attention on visible entries (summed over heads and normalised) from the
 /// softmax of the index scores, summed over the tokens that see at least two entries. scores and
-/// attention [B, T, E] of one group, real [B, T]. Gradients reach the scores alone.
+/// attention [B, T, E] of one group whose tokens begin at `first_position`, real [B, T]. Gradients
+/// reach the scores alone.
 at::Tensor index_divergence(const at::Tensor& scores,
                             const at::Tensor& attention,
                             int64_t ratio,
-                            const at::Tensor& real);
+                            const at::Tensor& real,
+                            int64_t first_position = 0);
 
 /// Tokens that index_divergence counts in a sample of `tokens` fed tokens.
 int64_t index_tokens(int64_t tokens, int64_t ratio);

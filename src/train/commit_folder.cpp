@@ -59,13 +59,17 @@ void rename_path(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 CommitFolder::CommitFolder(fs::path root, std::string name)
-    : root_(std::move(root)), part_(root_ / (name + kPart)), name_(std::move(name)) {
+    : root_(std::move(root)), part_(path_of(root_, name)), name_(std::move(name)) {
   std::error_code error;
   fs::remove_all(part_, error);
   fs::create_directories(part_, error);
   if (error) {
     refuse(part_, "make the folder", error.value());
   }
+}
+
+fs::path CommitFolder::path_of(const fs::path& root, const std::string& name) {
+  return root / (name + kPart);
 }
 
 CommitFolder::~CommitFolder() {

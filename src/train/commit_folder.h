@@ -25,6 +25,8 @@ class CommitFolder {
   ~CommitFolder();
 
   const std::filesystem::path& path() const { return part_; }
+  /// Where others write into the folder before it is committed.
+  static std::filesystem::path path_of(const std::filesystem::path& root, const std::string& name);
   /// Throws SystemError. An older folder of that name is replaced.
   void commit();
 

@@ -46,6 +46,7 @@ Masters::Masters(ModelParameters params, const FreezeRules& rules, WeightRoundin
   const at::TensorOptions options = options_of(values_);
   int64_t count = 0;
   model::for_each_parameter(values_, [&](const ParameterInfo& info, at::Tensor& value) {
+    listed_.push_back({info, !rules.frozen(info)});
     if (!value.defined()) {
       return;  // another pipeline stage's
     }
@@ -56,10 +57,6 @@ Masters::Masters(ModelParameters params, const FreezeRules& rules, WeightRoundin
     count += rules.frozen(info) ? 0 : value.numel();
   });
   flat_values_ = at::empty({count}, options);
-  flat_gradients_ = at::zeros({count}, options);
-  if (rounding_ == WeightRounding::kServed) {
-    flat_served_ = at::empty({count}, options);
-  }
 
   int64_t begin = 0;
   model::for_each_parameter(values_, [&](const ParameterInfo& info, at::Tensor& value) {
@@ -74,7 +71,6 @@ Masters::Masters(ModelParameters params, const FreezeRules& rules, WeightRoundin
     tensor.info = info;
     tensor.flat_begin = begin;
     tensor.value = view_of(flat_values_, begin, value);
-    tensor.gradient = view_of(flat_gradients_, begin, value);
     tensor.num_matrices = matrices_of_part(info, value, values_.config);
     tensor.still_rows = rules.still_rows(info, values_.config.hc_mult);
     tensor.value.copy_(value);
@@ -83,6 +79,14 @@ Masters::Masters(ModelParameters params, const FreezeRules& rules, WeightRoundin
     trained_.push_back(std::move(tensor));
   });
 
+  // Behind the last source, so that they never stand beside these.
+  flat_gradients_ = at::zeros({count}, options);
+  for (TrainedTensor& tensor : trained_) {
+    tensor.gradient = view_of(flat_gradients_, tensor.flat_begin, tensor.value);
+  }
+  if (rounding_ == WeightRounding::kServed) {
+    flat_served_ = at::empty({count}, options);
+  }
   leaves_ = leaves_over(flat_gradients_);
   refresh_served();
 }

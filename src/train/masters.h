@@ -52,6 +52,13 @@ class Masters {
   /// The masters themselves, no gradients; frozen tensors and tables included.
   const model::ModelParameters& values() const { return values_; }
 
+  /// Every parameter of the whole model, also those that other ranks hold.
+  struct Listed {
+    model::ParameterInfo info;
+    bool trained = false;
+  };
+  const std::vector<Listed>& listed() const { return listed_; }
+
   std::vector<TrainedTensor>& trained() { return trained_; }
   const std::vector<TrainedTensor>& trained() const { return trained_; }
   const at::Tensor& flat_values() const { return flat_values_; }
@@ -81,6 +88,7 @@ class Masters {
   model::ModelParameters values_;
   model::ModelParameters leaves_;
   std::vector<TrainedTensor> trained_;
+  std::vector<Listed> listed_;
 };
 
 /// How many matrices of its own a stored one stands for: experts of a stack, heads of wq_b, groups

@@ -85,6 +85,16 @@ double weight_sum(const Sample& sample, std::size_t first) {
 
 }  // namespace
 
+int64_t count_targets(std::span<const Sample> samples) {
+  int64_t count = 0;
+  for (const Sample& sample : samples) {
+    count += std::count_if(sample.weights.begin() + 1, sample.weights.end(), [](float weight) {
+      return weight != 0.0F;
+    });
+  }
+  return count;
+}
+
 PackedBatch pack(std::span<const Sample> samples,
                  const LossDenominators& denominators,
                  const PackOptions& options) {

@@ -28,6 +28,9 @@ struct Sample {
   int64_t fed_tokens() const { return static_cast<int64_t>(ids.size()) - 1; }
 };
 
+/// Tokens that are trained as targets.
+int64_t count_targets(std::span<const Sample> samples);
+
 struct PackOptions {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kFloat;  // of coefficients

@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "model/block_pass.h"
 #include "model/choices.h"
 #include "model/context.h"
 #include "model/parameters.h"
@@ -19,10 +20,7 @@
 
 namespace baleen::train {
 
-enum class Recompute : uint8_t {
-  kNone,   // keep every activation
-  kBlock,  // keep the streams between blocks; run each block once more in backward
-};
+using model::Recompute;
 
 struct PackedForwardOptions {
   ops::Numerics numerics;

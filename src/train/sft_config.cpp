@@ -8,7 +8,6 @@
 #include "train/loss_scale.h"
 #include "train/nano_tasks.h"
 #include "train/option_list.h"
-#include "train/schedule.h"
 #include "weights/mapped_file.h"
 
 namespace baleen::train {
@@ -21,13 +20,6 @@ void check_ranges(const SftConfig& c) {
   check_at_least("micro_batch_tokens", static_cast<double>(c.micro_batch_tokens), 0);
   check_at_least("max_length", static_cast<double>(c.max_length), 2);
   check_at_least("pad_multiple", static_cast<double>(c.pad_multiple), 1);
-  check_at_least("lr", c.lr, 0.0);
-  check_at_least("min_lr", c.min_lr, 0.0);
-  check_at_least("lr_warmup_steps", static_cast<double>(c.lr_warmup_steps), 0);
-  check_at_least("wsd_decay_steps", static_cast<double>(c.wsd_decay_steps), 0);
-  check_at_least("adam_epsilon", c.adam_epsilon, 0.0);
-  check_at_least("weight_decay", c.weight_decay, 0.0);
-  check_at_least("clip_grad", c.clip_grad, 0.0);
   check_at_least("mtp_loss_scaling", c.mtp_loss_scaling, 0.0);
   check_at_least("balance_loss_scaling", c.balance_loss_scaling, 0.0);
   check_at_least("index_loss_scaling", c.index_loss_scaling, 0.0);
@@ -38,14 +30,6 @@ void check_ranges(const SftConfig& c) {
   check_at_least("keep_checkpoints", static_cast<double>(c.keep_checkpoints), 1);
   check_at_least("threads", static_cast<double>(c.threads), 1);
   check_at_least("shards", static_cast<double>(c.shards), 1);
-  const std::pair<const char*, double> shares[] = {{"adam_beta1", c.adam_beta1},
-                                                   {"adam_beta2", c.adam_beta2},
-                                                   {"muon_momentum", c.muon_momentum}};
-  for (const auto& [option, value] : shares) {
-    if (!(value >= 0.0 && value < 1.0)) {
-      reject_option(option, fmt::format("{} is outside of [0, 1)", value));
-    }
-  }
   if (c.log_probs_chunk_size == 0 || c.log_probs_chunk_size < -1) {
     reject_option(
         "log_probs_chunk_size",
@@ -95,8 +79,7 @@ void validate(const SftConfig& c) {
     reject_option("output", "name a folder for checkpoints and metrics");
   }
   check_ranges(c);
-  check_one_of("optimizer", c.optimizer, {"adamw", "muon"});
-  parse_decay_style(c.lr_decay_style);
+  check(c, c.steps);
   parse_loss_aggregation(c.loss_agg);
   check_one_of("precision", c.precision, {"checkpoint", "f32", "bf16", "fp8", "fp4"});
   check_one_of("attention_qat", c.attention_qat, {"auto", "on", "off"});
@@ -107,9 +90,12 @@ void validate(const SftConfig& c) {
   for (const std::string& role : c.train_roles) {
     check_one_of("train_roles", role, {"system", "user", "assistant"});
   }
-  if (c.lr_decay_style == "wsd" && c.wsd_decay_steps > c.steps) {
-    reject_option("wsd_decay_steps",
-                  fmt::format("{} is longer than the run of {} steps", c.wsd_decay_steps, c.steps));
+  const comm::MeshShape shape = mesh_shape(c);
+  if (shape.world_size() > 1 && c.shards > 1) {
+    reject_option("shards", "threads that share out a step are for one rank; leave it at 1");
+  }
+  if (shape.tp > 1 && c.optimizer == "muon") {
+    reject_option("optimizer", "muon needs whole matrices, which tp cuts; set tp to 1");
   }
   if (c.freeze_indexer != (c.index_loss_scaling == 0.0)) {
     reject_option(
@@ -134,6 +120,7 @@ RunSettings run_settings(const SftConfig& config) {
                                           "max_bad_lines",
                                           "model",
                                           "data"};
+  decide_nothing.insert(mesh_option_names().begin(), mesh_option_names().end());
   if (config.lr_decay_style == "constant") {
     decide_nothing.insert("steps");
   }

@@ -13,11 +13,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "train/mesh_options.h"
+#include "train/optimizer_options.h"
 #include "train/run_settings.h"
 
 namespace baleen::train {
 
-struct SftConfig {
+struct SftConfig : OptimizerOptions, MeshOptions {
   // What is trained, on what
   std::string model;              // checkpoint folder with tokenizer; empty with a task
   bool fresh = false;             // random weights for the folder's config.json
@@ -33,21 +35,6 @@ struct SftConfig {
   int64_t micro_batch_tokens = 16384;  // fed tokens per forward; 0: all of a step
   int64_t max_length = 4096;           // tokens of a sample
   int64_t pad_multiple = 1;
-
-  // Optimizer
-  std::string optimizer = "adamw";
-  double lr = 1e-5;
-  double min_lr = 0.0;
-  int64_t lr_warmup_steps = 0;
-  std::string lr_decay_style = "constant";
-  int64_t wsd_decay_steps = 0;
-  double adam_beta1 = 0.9;
-  double adam_beta2 = 0.98;
-  double adam_epsilon = 1e-8;
-  double weight_decay = 0.1;
-  double muon_momentum = 0.95;
-  double muon_scale = 0.18;
-  double clip_grad = 1.0;
 
   // Loss
   std::string loss_agg = "token_mean";
@@ -101,19 +88,7 @@ void for_each_option(Config& c, Visit&& visit) {
   visit("micro_batch_tokens", c.micro_batch_tokens, "tokens per forward; 0: all of a step");
   visit("max_length", c.max_length, "tokens of a sample; longer ones are bad lines");
   visit("pad_multiple", c.pad_multiple, "lengths rounded up to share a batch; 1: none");
-  visit("optimizer", c.optimizer, "adamw or muon (hidden matrices; the rest by adamw)");
-  visit("lr", c.lr, "peak learning rate");
-  visit("min_lr", c.min_lr, "where the decay ends");
-  visit("lr_warmup_steps", c.lr_warmup_steps, "linear warm-up, steps");
-  visit("lr_decay_style", c.lr_decay_style, "constant, cosine, linear or wsd");
-  visit("wsd_decay_steps", c.wsd_decay_steps, "length of the decay of wsd, steps");
-  visit("adam_beta1", c.adam_beta1, "");
-  visit("adam_beta2", c.adam_beta2, "");
-  visit("adam_epsilon", c.adam_epsilon, "");
-  visit("weight_decay", c.weight_decay, "of matrices");
-  visit("muon_momentum", c.muon_momentum, "");
-  visit("muon_scale", c.muon_scale, "times sqrt(max(rows, cols))");
-  visit("clip_grad", c.clip_grad, "largest norm of the gradient; 0: no limit");
+  for_each_optimizer_option(c, visit);
   visit("loss_agg", c.loss_agg, "token_mean, sample_mean or const (per max_length tokens)");
   visit("mtp_loss_scaling", c.mtp_loss_scaling, "weight of the MTP loss; 0: the block is frozen");
   visit("balance_loss_scaling", c.balance_loss_scaling, "weight of the experts' balance loss");
@@ -129,6 +104,7 @@ void for_each_option(Config& c, Visit&& visit) {
   visit("recompute", c.recompute, "none or block: run blocks again in backward to save memory");
   visit("threads", c.threads, "of one operator");
   visit("shards", c.shards, "threads that share out a step; their number decides the last bits");
+  for_each_mesh_option(c, visit);
   visit("freeze_gate", c.freeze_gate, "router matrices");
   visit("freeze_indexer", c.freeze_indexer, "must be off with index_loss_scaling, else on");
   visit("freeze_mhc", c.freeze_mhc, "none, comb or all of the hyper-connections' mixing");

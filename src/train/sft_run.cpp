@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "train/loss_plot.h"
 #include "train/metrics_file.h"
 #include "train/published.h"
+#include "train/run_rank.h"
 #include "train/run_sources.h"
 #include "train/sort_accuracy.h"
 #include "train/train_checkpoint.h"
@@ -67,51 +70,58 @@ std::string clock_text(double seconds) {
                        : fmt::format("{}:{:02}", total / 60, total % 60);
 }
 
+/// What all ranks of a run read, and what the first of them writes.
+struct SftJob {
+  const SftConfig& config;
+  const SftEvents& events;
+  RunSources sources;
+};
+
 class SftRun {
  public:
-  SftRun(const SftConfig& config, const SftEvents& events, RunSources sources)
-      : config_(config),
-        events_(events),
-        sources_(std::move(sources)),
-        output_(config.output),
-        trainer_(make_masters(), trainer_config(config, sources_.numerics)) {}
+  SftRun(const SftJob& job, RunRank& rank)
+      : config_(job.config),
+        events_(job.events),
+        sources_(job.sources),
+        output_(job.config.output),
+        rank_(rank),
+        trainer_(rank.trainer()),
+        is_first_(rank.is_first()) {}
 
   SftSummary run() {
     SftSummary summary;
-    if (restore_checkpoint(output_ / "checkpoints", trainer_, sources_.settings)) {
+    if (restore_checkpoint(output_ / "checkpoints",
+                           trainer_,
+                           sources_.settings,
+                           LoadOptimizer::kRequired,
+                           rank_.checkpoint_rank())) {
       say(fmt::format("continues {} at step {}", config_.output, trainer_.next_step()));
     }
     summary.first_step = trainer_.next_step();
-    weights::write_text_file(output_ / "train.json", sft_config_json(config_));
-    MetricsFile metrics(output_ / "metrics.jsonl", trainer_.next_step());
-    for (const MetricsFile::Point& point : metrics.kept()) {
-      curve_.push_back({point.step, point.value});
-    }
+    open_records();
     bool saved = summary.first_step > 0;
     const Clock::time_point begin = Clock::now();
     while (trainer_.next_step() < config_.steps && !summary.stopped) {
       const Clock::time_point step_begin = Clock::now();
-      const StepReport report = trainer_.step(draw_samples(trainer_.next_step()));
-      const SftProgress progress =
-          progress_of(report, seconds_since(step_begin), begin, summary.first_step);
-      metrics.write(metrics_of(report, progress, sources_.num_bad_lines));
-      curve_.push_back({report.step, report.loss});
+      const StepReport report = rank_.step(draw_samples(trainer_.next_step()));
       summary.last_loss = report.loss;
-      if (events_.on_step) {
-        events_.on_step(report, progress);
+      if (is_first_) {
+        record(report, progress_of(report, seconds_since(step_begin), begin, summary.first_step));
       }
       saved = config_.save_interval > 0 && trainer_.next_step() % config_.save_interval == 0;
       if (saved) {
         save();
       }
-      summary.stopped = events_.stop && events_.stop();
+      summary.stopped = rank_.agreed(is_first_ && events_.stop && events_.stop());
     }
     summary.seconds = seconds_since(begin);
     summary.next_step = trainer_.next_step();
     if (!saved) {
       save();
     }
-    weights::write_text_file(output_ / "loss.svg", loss_plot_svg(curve_, "train/loss"));
+    if (is_first_) {
+      weights::write_text_file(output_ / "loss.svg", loss_plot_svg(curve_, "train/loss"));
+    }
     if (!summary.stopped) {
       finish(summary);
     }
@@ -119,14 +129,28 @@ class SftRun {
   }
 
  private:
-  Masters make_masters() {
-    const FreezeRules rules(freeze_config(config_), sources_.params);
-    return Masters(std::move(sources_.params), rules, sources_.rounding);
+  void say(const std::string& line) const {
+    if (is_first_ && events_.say) {
+      events_.say(line);
+    }
   }
 
-  void say(const std::string& line) const {
-    if (events_.say) {
-      events_.say(line);
+  void open_records() {
+    if (!is_first_) {
+      return;
+    }
+    weights::write_text_file(output_ / "train.json", sft_config_json(config_));
+    metrics_.emplace(output_ / "metrics.jsonl", trainer_.next_step());
+    for (const MetricsFile::Point& point : metrics_->kept()) {
+      curve_.push_back({point.step, point.value});
+    }
+  }
+
+  void record(const StepReport& report, const SftProgress& progress) {
+    metrics_->write(metrics_of(report, progress, sources_.num_bad_lines));
+    curve_.push_back({report.step, report.loss});
+    if (events_.on_step) {
+      events_.on_step(report, progress);
     }
   }
 
@@ -153,32 +177,70 @@ class SftRun {
   }
 
   void save() const {
-    save_checkpoint(output_ / "checkpoints",
-                    trainer_,
-                    {.settings = sources_.settings,
-                     .keep = static_cast<std::size_t>(config_.keep_checkpoints)});
+    save_checkpoint(
+        output_ / "checkpoints",
+        trainer_,
+        {.settings = sources_.settings, .keep = static_cast<std::size_t>(config_.keep_checkpoints)},
+        rank_.checkpoint_rank());
   }
 
   void finish(SftSummary& summary) {
     if (config_.task == "sort") {
-      summary.accuracy = sort_accuracy(trainer_.masters().leaves(), sources_.numerics);
+      const model::ModelParameters whole = rank_.whole(trainer_.masters().leaves());
+      if (is_first_) {
+        summary.accuracy = sort_accuracy(whole, sources_.numerics);
+      }
     }
     if (!config_.export_to.empty()) {
-      export_model(trainer_.masters().values(),
-                   trainer_.masters().rounding() == WeightRounding::kServed,
-                   config_.model,
-                   config_.export_to);
-      say(fmt::format("wrote the model to {}", config_.export_to));
+      const model::ModelParameters whole = rank_.whole(trainer_.masters().values());
+      if (is_first_) {
+        export_model(whole,
+                     trainer_.masters().rounding() == WeightRounding::kServed,
+                     config_.model,
+                     config_.export_to);
+        say(fmt::format("wrote the model to {}", config_.export_to));
+      }
     }
   }
 
   const SftConfig& config_;
   const SftEvents& events_;
-  RunSources sources_;
+  const RunSources& sources_;
   fs::path output_;
-  Trainer trainer_;
+  RunRank& rank_;
+  Trainer& trainer_;
+  bool is_first_;
+  std::optional<MetricsFile> metrics_;  // the first rank's
   std::vector<PlotPoint> curve_;
 };
+
+SftSummary run_job(SftJob job) {
+  const SftConfig& config = job.config;
+  const TrainerConfig trainer = trainer_config(config, job.sources.numerics);
+  const auto make_masters = [&](model::ModelParameters params) {
+    const FreezeRules rules(freeze_config(config), params);
+    return Masters(std::move(params), rules, job.sources.rounding);
+  };
+  check_mesh(config, job.sources.params.config, config.global_batch_size);
+  if (mesh_shape(config).world_size() == 1) {
+    const std::unique_ptr<RunRank> rank =
+        single_rank(make_masters(std::move(job.sources.params)), trainer);
+    return SftRun(job, *rank).run();
+  }
+  SftSummary summary;
+  run_on_ranks(config,
+               std::move(job.sources.params),
+               make_masters,
+               trainer,
+               config.threads,
+               [&](RunRank& rank) {
+                 const SftSummary own = SftRun(job, rank).run();
+                 if (rank.is_first()) {
+                   summary = own;
+                 }
+               });
+  return summary;
+}
 
 }  // namespace
 
@@ -197,7 +259,7 @@ SftSummary run_sft(const SftConfig& config, const SftEvents& events) {
       events.say(note);
     }
   }
-  return SftRun(config, events, std::move(sources)).run();
+  return run_job({config, events, std::move(sources)});
 }
 
 std::string progress_text(const StepReport& report, const SftProgress& progress) {

@@ -1,8 +1,8 @@
 #include "train/train_checkpoint.h"
 
-#include <cstring>
+#include <map>
+#include <optional>
 #include <set>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,10 +12,12 @@
 #include <xxhash.h>
 
 #include "base/error.h"
+#include "mesh/rank_tensors.h"
+#include "mesh/whole_parameters.h"
+#include "train/checkpoint_slices.h"
 #include "train/commit_folder.h"
 #include "weights/json_fields.h"
 #include "weights/mapped_file.h"
-#include "weights/safetensors.h"
 #include "weights/safetensors_writer.h"
 
 namespace baleen::train {
@@ -30,85 +32,119 @@ constexpr const char* kOptimizerFile = "optim.safetensors";
 constexpr const char* kMetaFile = "meta.json";
 constexpr const char* kChecksumFile = "checksums.json";
 
-using SavedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-
-weights::DType file_type(at::ScalarType type) {
-  return type == at::kDouble  ? weights::DType::kF64
-         : type == at::kFloat ? weights::DType::kF32
-                              : weights::DType::kI64;
+bool is_muon(const Trainer& trainer, const model::ParameterInfo& info) {
+  return trainer.config().optimizer.kind == OptimizerKind::kMuon && is_hidden_matrix(info);
 }
 
-SavedTensors model_tensors(const Trainer& trainer) {
-  SavedTensors tensors;
-  model::ModelParameters values = trainer.masters().values();
-  model::for_each_parameter(values, [&](const model::ParameterInfo& info, at::Tensor& value) {
-    tensors.emplace_back(info.name, value);
-  });
-  return tensors;
+weights::DType value_type(const Trainer& trainer, const model::ParameterInfo& info) {
+  return info.role == model::ParameterRole::kHashTable
+             ? weights::DType::kI64
+             : stored_type(trainer.masters().flat_values().scalar_type());
 }
 
-SavedTensors optimizer_tensors(const Trainer& trainer) {
-  SavedTensors tensors;
-  for (const Optimizer::State& state : trainer.optimizer().states()) {
-    tensors.emplace_back(state.key(), state.value);
-  }
-  return tensors;
-}
-
-std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
-}
-
-void write_tensors(const fs::path& file, const SavedTensors& tensors) {
+/// Tensors of the whole model, whoever holds them.
+std::vector<weights::TensorSpec> model_specs(const Trainer& trainer) {
   std::vector<weights::TensorSpec> specs;
-  for (const auto& [name, value] : tensors) {
-    specs.push_back({name, file_type(value.scalar_type()), value.sizes().vec()});
+  for (const Masters::Listed& listed : trainer.masters().listed()) {
+    specs.push_back({listed.info.name, value_type(trainer, listed.info), listed.info.shape});
   }
-  weights::SafetensorsWriter writer(file, std::move(specs));
-  for (const auto& [name, value] : tensors) {
-    writer.append(name, bytes_of(value.detach().to(at::kCPU).contiguous()));
-  }
-  writer.finish();
+  return specs;
 }
 
-void read_tensors(const fs::path& path, const SavedTensors& tensors) {
-  const at::NoGradGuard no_grad;
-  const auto file = weights::SafetensorsFile::open(path);
-  std::set<std::string, std::less<>> expected;
-  for (const auto& [name, value] : tensors) {
-    expected.insert(name);
-    const weights::StoredTensor* stored = file.find(name);
-    if (stored == nullptr) {
-      throw CheckpointError(fmt::format("{}: {} is missing", path.string(), name));
+std::vector<weights::TensorSpec> optimizer_specs(const Trainer& trainer) {
+  std::vector<weights::TensorSpec> specs;
+  for (const Masters::Listed& listed : trainer.masters().listed()) {
+    if (!listed.trained) {
+      continue;
     }
-    if (stored->shape != value.sizes().vec() || stored->dtype != file_type(value.scalar_type())) {
-      throw CheckpointError(fmt::format("{}: {} is {} {}, expected {} {}",
-                                        path.string(),
-                                        name,
-                                        weights::dtype_name(stored->dtype),
-                                        weights::shape_text(stored->shape),
-                                        weights::dtype_name(file_type(value.scalar_type())),
-                                        weights::shape_text(value.sizes().vec())));
+    const weights::DType type = value_type(trainer, listed.info);
+    if (is_muon(trainer, listed.info)) {
+      specs.push_back({listed.info.name + ".momentum", type, listed.info.shape});
+      continue;
     }
-    const std::span<const std::byte> bytes = file.bytes(*stored);
-    if (value.device().is_cpu() && value.is_contiguous()) {
-      std::memcpy(value.mutable_data_ptr(), bytes.data(), bytes.size());
-    } else {
-      at::Tensor host = at::empty(value.sizes(), value.options().device(at::kCPU));
-      std::memcpy(host.mutable_data_ptr(), bytes.data(), bytes.size());
-      value.copy_(host);
-    }
+    specs.push_back({listed.info.name + ".m", type, listed.info.shape});
+    specs.push_back({listed.info.name + ".v", type, listed.info.shape});
   }
-  for (const weights::StoredTensor& stored : file.tensors()) {
-    if (!expected.contains(stored.name)) {
-      throw CheckpointError(
-          fmt::format("{}: {} belongs to no trained parameter of this run; freeze the same "
-                      "parameters and keep the optimizer, or skip its state",
-                      path.string(),
-                      stored.name));
-    }
-  }
+  return specs;
 }
+
+/// Who holds which part of every tensor, and who writes it.
+class Shares {
+ public:
+  Shares(const Trainer& trainer, const CheckpointRank& rank) : trainer_(trainer), rank_(rank) {}
+
+  /// What this rank holds of the model; with `written` what it alone writes.
+  std::vector<TensorSlice> model_slices(bool written) const {
+    std::vector<TensorSlice> slices;
+    model::ModelParameters values = trainer_.masters().values();
+    model::for_each_parameter(values, [&](const model::ParameterInfo& info, at::Tensor& value) {
+      if (value.defined() && (!written || gives(info))) {
+        slices.push_back(slice_of(info, info.name, 0, value));
+      }
+    });
+    return slices;
+  }
+
+  std::vector<TensorSlice> optimizer_slices(bool written) const {
+    std::map<std::string, const model::ParameterInfo*> by_name;
+    for (const Masters::Listed& listed : trainer_.masters().listed()) {
+      by_name[listed.info.name] = &listed.info;
+    }
+    std::vector<TensorSlice> slices;
+    for (const Optimizer::State& state : trainer_.optimizer().states()) {
+      const model::ParameterInfo& info = *by_name.at(state.name);
+      if (!written || steps_alone(info)) {
+        slices.push_back(slice_of(info, state.key(), state.begin, state.value));
+      }
+    }
+    return slices;
+  }
+
+ private:
+  mesh::ParameterShard shard(const model::ParameterInfo& info) const {
+    if (rank_.mesh != nullptr) {
+      return mesh::shard_of(info, *rank_.mesh);
+    }
+    mesh::ParameterShard whole;
+    whole.part = {0, info.shape[0]};
+    return whole;
+  }
+  TensorSlice slice_of(const model::ParameterInfo& info,
+                       std::string name,
+                       int64_t begin,
+                       const at::Tensor& values) const {
+    const mesh::ParameterShard cut = shard(info);
+    return {.name = std::move(name),
+            .shape = info.shape,
+            .dim = cut.dim,
+            .part = cut.part,
+            .begin = begin,
+            .values = values};
+  }
+  /// Whether this rank is the one of those that hold the part.
+  bool gives(const model::ParameterInfo& info) const {
+    if (rank_.mesh == nullptr) {
+      return true;
+    }
+    const comm::Mesh& mesh = *rank_.mesh;
+    const mesh::Sharding sharding = shard(info).sharding;
+    const int part =
+        sharding == mesh::Sharding::kWhole ? 0 : mesh.group(mesh::parts_axis(sharding)).rank();
+    return mesh::giver_of(info.name, sharding, part, mesh.shape(), *rank_.stages) == mesh.rank();
+  }
+  /// Whether no other rank steps the same elements, or this is the one that counts.
+  bool steps_alone(const model::ParameterInfo& info) const {
+    if (rank_.mesh == nullptr) {
+      return true;
+    }
+    const bool on_ends =
+        info.role == model::ParameterRole::kEmbedding && rank_.stages->embedding_is_shared();
+    return mesh::counts_in_norm(shard(info).sharding, on_ends, *rank_.mesh);
+  }
+
+  const Trainer& trainer_;
+  const CheckpointRank& rank_;
+};
 
 std::string checksum(const fs::path& path) {
   const auto file = weights::MappedFile::open(path);
@@ -160,14 +196,10 @@ std::string meta_text(const Trainer& trainer, const RunSettings& settings) {
     held[key] = value;
   }
   boost::json::array parameters;
-  std::set<std::string> trained;
-  for (const TrainedTensor& tensor : trainer.masters().trained()) {
-    trained.insert(tensor.info.name);
-  }
-  for (const auto& [name, value] : model_tensors(trainer)) {
-    parameters.push_back({{"name", name},
-                          {"dtype", weights::dtype_name(file_type(value.scalar_type()))},
-                          {"trained", trained.contains(name)}});
+  for (const Masters::Listed& listed : trainer.masters().listed()) {
+    parameters.push_back({{"name", listed.info.name},
+                          {"dtype", weights::dtype_name(value_type(trainer, listed.info))},
+                          {"trained", listed.trained}});
   }
   const boost::json::object meta = {{"format_version", kFormatVersion},
                                     {"step", trainer.next_step()},
@@ -219,37 +251,59 @@ std::string folder_name(int64_t step) {
 
 }  // namespace
 
-void save_checkpoint(const fs::path& root, const Trainer& trainer, const SaveOptions& options) {
+void save_checkpoint(const fs::path& root,
+                     const Trainer& trainer,
+                     const SaveOptions& options,
+                     const CheckpointRank& rank) {
   const std::string name = folder_name(trainer.next_step());
-  CommitFolder folder(root, name);
-  write_tensors(folder.path() / kModelFile, model_tensors(trainer));
-  write_tensors(folder.path() / kOptimizerFile, optimizer_tensors(trainer));
-  write_synced(folder.path() / kMetaFile, meta_text(trainer, options.settings));
-  std::vector<std::string> extra;
-  for (const auto& [file, text] : options.extra_files) {
-    write_synced(folder.path() / file, text);
-    extra.push_back(file);
+  const fs::path part = CommitFolder::path_of(root, name);
+  std::optional<CommitFolder> folder;
+  if (rank.is_first()) {
+    folder.emplace(root, name);
+    weights::SafetensorsWriter(part / kModelFile, model_specs(trainer)).reserve();
+    weights::SafetensorsWriter(part / kOptimizerFile, optimizer_specs(trainer)).reserve();
   }
-  write_checksums(folder.path(), std::move(extra));
-  folder.commit();
-  point_to(root, name);
-  remove_old(root, kPrefix, options.keep, name);
+  rank.wait();
+  const Shares shares(trainer, rank);
+  write_slices(part / kModelFile, shares.model_slices(/*written=*/true));
+  write_slices(part / kOptimizerFile, shares.optimizer_slices(/*written=*/true));
+  rank.wait();
+  if (folder) {
+    write_synced(part / kMetaFile, meta_text(trainer, options.settings));
+    std::vector<std::string> extra;
+    for (const auto& [file, text] : options.extra_files) {
+      write_synced(part / file, text);
+      extra.push_back(file);
+    }
+    write_checksums(part, std::move(extra));
+    folder->commit();
+    point_to(root, name);
+    remove_old(root, kPrefix, options.keep, name);
+  }
+  rank.wait();
 }
 
 bool restore_checkpoint(const fs::path& root,
                         Trainer& trainer,
                         const RunSettings& settings,
-                        LoadOptimizer load_optimizer) {
+                        LoadOptimizer load_optimizer,
+                        const CheckpointRank& rank) {
   const auto name = pointed_to(root);
   if (!name) {
     return false;
   }
   const fs::path folder = root / *name;
-  verify_checksums(folder);
+  if (rank.is_first()) {
+    verify_checksums(folder);
+  }
+  rank.wait();
   const Meta meta = read_meta(folder / kMetaFile, settings);
-  read_tensors(folder / kModelFile, model_tensors(trainer));
+  const Shares shares(trainer, rank);
+  read_slices(folder / kModelFile, model_specs(trainer), shares.model_slices(/*written=*/false));
   if (load_optimizer == LoadOptimizer::kRequired) {
-    read_tensors(folder / kOptimizerFile, optimizer_tensors(trainer));
+    read_slices(folder / kOptimizerFile,
+                optimizer_specs(trainer),
+                shares.optimizer_slices(/*written=*/false));
     trainer.optimizer().set_num_steps(meta.optimizer_steps);
   }
   trainer.restore(meta.step, meta.skipped_steps);

@@ -8,7 +8,7 @@
 //   NAME                what else the run has to remember
 //   checksums.json      length and XXH3-64 of the other files
 // `latest` is written last. Tensors are read from a memory map into the place they are used in. One
-// thread.
+// thread, or one for each rank of a mesh.
 //
 //   save_checkpoint("out/ckpt", trainer, {.settings = settings, .keep = 2});
 //   if (restore_checkpoint("out/ckpt", trainer, settings)) { ... }   // else a fresh start
@@ -18,6 +18,8 @@
 #include <map>
 #include <string>
 
+#include "comm/mesh.h"
+#include "mesh/stage_split.h"
 #include "train/run_settings.h"
 #include "train/trainer.h"
 
@@ -30,10 +32,26 @@ struct SaveOptions {
   std::map<std::string, std::string> extra_files = {};
 };
 
+/// The rank of a mesh that saves or restores; all of them call alike, and each writes and reads its
+/// own parts. The files are those of one rank, so any mesh continues what any other saved. By
+/// default there is one rank.
+struct CheckpointRank {
+  const comm::Mesh* mesh = nullptr;
+  const mesh::StageSplit* stages = nullptr;  // with a mesh
+
+  bool is_first() const { return mesh == nullptr || mesh->rank() == 0; }
+  void wait() const {
+    if (mesh != nullptr) {
+      mesh->group(comm::Axis::kWorld).barrier();
+    }
+  }
+};
+
 /// Throws SystemError naming file and reason; what `latest` named before stays.
 void save_checkpoint(const std::filesystem::path& root,
                      const Trainer& trainer,
-                     const SaveOptions& options);
+                     const SaveOptions& options,
+                     const CheckpointRank& rank = {});
 
 enum class LoadOptimizer : uint8_t {
   kRequired,
@@ -46,7 +64,8 @@ enum class LoadOptimizer : uint8_t {
 bool restore_checkpoint(const std::filesystem::path& root,
                         Trainer& trainer,
                         const RunSettings& settings,
-                        LoadOptimizer load_optimizer = LoadOptimizer::kRequired);
+                        LoadOptimizer load_optimizer = LoadOptimizer::kRequired,
+                        const CheckpointRank& rank = {});
 
 /// An extra file of the latest checkpoint, whose checksum was verified when it was restored. Throws
 /// CheckpointError when there is none of that name.

@@ -1,5 +1,6 @@
 #include "train/train_checkpoint.h"
 
+#include <atomic>
 #include <fstream>
 
 #include <ATen/ATen.h>
@@ -11,6 +12,7 @@
 #include "model/load_parameters.h"
 #include "train/commit_folder.h"
 #include "train/published.h"
+#include "train/run_rank.h"
 #include "train/sort_task.h"
 #include "train/train_models_for_tests.h"
 
@@ -228,8 +230,9 @@ class CountingAllocator final : public c10::Allocator {
   explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {}
   c10::DataPtr allocate(std::size_t bytes) override {
     c10::DataPtr memory = inner_->allocate(bytes);
-    live += static_cast<int64_t>(bytes);
-    peak = std::max(peak, live);
+    const int64_t now = live += static_cast<int64_t>(bytes);
+    for (int64_t before = peak; before < now && !peak.compare_exchange_weak(before, now);) {
+    }
     auto* note = new Note{std::move(memory), static_cast<int64_t>(bytes), this};
     return {note->memory.get(), note, &release, c10::Device(c10::DeviceType::CPU)};
   }
@@ -237,8 +240,8 @@ class CountingAllocator final : public c10::Allocator {
     default_copy_data(to, from, bytes);
   }
 
-  int64_t live = 0;
-  int64_t peak = 0;
+  std::atomic<int64_t> live = 0;
+  std::atomic<int64_t> peak = 0;
 
  private:
   struct Note {
@@ -254,9 +257,14 @@ class CountingAllocator final : public c10::Allocator {
   c10::Allocator* inner_;
 };
 
-TEST(TrainMemoryTest, LoadingAndResumingStayUnderTheSteadyState) {
-  // A process-wide allocator: it must outlive every tensor, so it is never freed.
+/// A process-wide allocator: it must outlive every tensor, so it is never freed.
+CountingAllocator* counting_allocator() {
   static auto* counter = new CountingAllocator(c10::GetDefaultCPUAllocator());
+  return counter;
+}
+
+TEST(TrainMemoryTest, LoadingAndResumingStayUnderTheSteadyState) {
+  CountingAllocator* counter = counting_allocator();
   const fs::path root = fresh_test_folder("memory");
   const SaveOptions options{.settings = {}, .keep = 1};
   for (const WeightRounding rounding : {WeightRounding::kNone, WeightRounding::kServed}) {
@@ -292,6 +300,55 @@ TEST(TrainMemoryTest, LoadingAndResumingStayUnderTheSteadyState) {
       EXPECT_LE(static_cast<double>(counter->live), 1.1 * static_cast<double>(steady));
     }
     c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), /*priority=*/200);
+  }
+  fs::remove_all(root);
+}
+
+TEST(TrainMemoryTest, RanksLoadUnderTheirSteadyStateAndKeepNothingOfAStep) {
+  CountingAllocator* counter = counting_allocator();
+  const fs::path root = fresh_test_folder("memory_ranks");
+  {
+    Trainer first = new_trainer(OptimizerKind::kAdamW, WeightRounding::kNone);
+    run_step(first);
+    save_checkpoint(root, first, {.settings = {}, .keep = 1});
+  }
+  for (const char* ranks : {"dp4", "tp2.pp2"}) {
+    SCOPED_TRACE(ranks);
+    c10::SetCPUAllocator(counter, /*priority=*/200);
+    counter->live = 0;
+    counter->peak = 0;
+    int64_t peak_of_load = 0;
+    std::vector<int64_t> live;  // behind each step
+    run_on_ranks(
+        {.ranks = ranks},
+        fresh_nano(nano_config({.with_mtp = true}), 77, at::kFloat),
+        [](model::ModelParameters own) { return plain_masters(std::move(own), {.indexer = true}); },
+        run_config(OptimizerKind::kAdamW),
+        /*threads=*/1,
+        [&](RunRank& rank) {
+          restore_checkpoint(
+              root, rank.trainer(), {}, LoadOptimizer::kRequired, rank.checkpoint_rank());
+          rank.checkpoint_rank().wait();  // all ranks are here
+          if (rank.is_first()) {
+            peak_of_load = counter->peak;
+          }
+          for (int step = 0; step < 4; ++step) {
+            std::vector<Sample> samples;
+            for (int64_t i = 0; i < 8; ++i) {
+              samples.push_back(SortTask().training_sample(9, rank.trainer().next_step() * 8 + i));
+            }
+            rank.step(std::move(samples));
+            rank.checkpoint_rank().wait();
+            if (rank.is_first()) {
+              live.push_back(counter->live);
+            }
+            rank.checkpoint_rank().wait();
+          }
+        });
+    c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), /*priority=*/200);
+    EXPECT_LE(static_cast<double>(peak_of_load), 1.1 * static_cast<double>(live[0]));
+    EXPECT_EQ(live[2], live[1]);
+    EXPECT_EQ(live[3], live[1]);
   }
   fs::remove_all(root);
 }

@@ -43,16 +43,6 @@ int64_t longest_sample(const std::vector<std::vector<Sample>>& batches) {
   return longest;
 }
 
-int64_t count_weighted(const std::vector<Sample>& samples) {
-  int64_t count = 0;
-  for (const Sample& sample : samples) {
-    count += std::count_if(sample.weights.begin() + 1, sample.weights.end(), [](float weight) {
-      return weight != 0.0F;
-    });
-  }
-  return count;
-}
-
 }  // namespace
 
 double sum_of_squares(const at::Tensor& tensor) {
@@ -90,7 +80,7 @@ const model::RopeTables& Trainer::tables(int64_t num_positions) {
     const at::NoGradGuard no_grad;
     tables_ = model::make_rope_tables(masters_.config(),
                                       std::max(num_positions, kTablePositions),
-                                      masters_.values().embed,
+                                      masters_.flat_values(),
                                       config_.objective.numerics);
   }
   return tables_;
@@ -106,14 +96,8 @@ void Trainer::restore(int64_t next_step, int64_t skipped_steps) {
 StepReport Trainer::step(std::vector<Sample> samples) {
   StepReport report;
   report.samples = static_cast<int64_t>(samples.size());
-  report.targets = count_weighted(samples);
-  StepTotals totals = step_totals(samples, config_.objective, masters_.config());
-  for (double* count : {&totals.loss.weight, &totals.loss.mtp_weight, &totals.loss.samples}) {
-    sum_over_samples({count, 1});
-  }
-  for (auto& [ratio, tokens] : totals.index_tokens) {
-    sum_over_samples({&tokens, 1});
-  }
+  report.targets = count_targets(samples);
+  const StepTotals totals = step_totals(samples, config_.objective, masters_.config());
   std::vector<std::vector<Sample>> batches =
       cut_for_shards(std::move(samples), config_.micro_batch_tokens, config_.shards);
   report.micro_batches = static_cast<int64_t>(batches.size());
@@ -154,9 +138,6 @@ StepReport Trainer::step(std::vector<Sample> samples) {
   }
   report.loss = ordered_sum(main);
   report.mtp_loss = ordered_sum(mtp);
-  for (double* value : {&report.loss, &report.mtp_loss, &report.balance, &report.index_loss}) {
-    sum_over_samples({value, 1});
-  }
   finish_step(report);
   if (config_.bias_rate != 0.0 && !report.skipped) {
     balance_routers(loads);
@@ -224,20 +205,16 @@ double Trainer::global_norm() const {
   return std::sqrt(sum);
 }
 
-void Trainer::sum_over_samples(std::span<double> numbers) const {
-  if (hooks_.sum_over_samples) {
-    hooks_.sum_over_samples(numbers);
-  }
-}
-
 void Trainer::balance_routers(const std::vector<at::Tensor>& loads) {
   const at::NoGradGuard no_grad;
   std::size_t next = 0;
   model::ModelParameters shown = masters_.values();
   model::for_each_parameter(shown, [&](const model::ParameterInfo& info, at::Tensor& value) {
-    if (info.role == model::ParameterRole::kRouterBias && next < loads.size()) {
-      const at::Tensor load = loads[next++].to(at::kCPU, at::kDouble).contiguous();
-      sum_over_samples({load.mutable_data_ptr<double>(), static_cast<std::size_t>(load.numel())});
+    if (info.role != model::ParameterRole::kRouterBias || next == loads.size()) {
+      return;
+    }
+    const at::Tensor load = loads[next++].to(at::kCPU, at::kDouble);
+    if (value.defined()) {  // else another pipeline stage's
       value.add_((load.mean() - load).sign().to(value.options()), config_.bias_rate);
     }
   });

@@ -1,7 +1,7 @@
 #pragma once
 // One rank of training: masters, optimizer, schedule, and the step that joins them. A step is a
 // function of its samples and the state; the state is masters, moments and the step number, nothing
-// else. Other ranks come in through RankHooks. One thread.
+// else. Ranks of a mesh are joined by RankHooks; their step is mesh_trainer.h. One thread.
 //
 //   Trainer trainer(std::move(masters), config);
 //   StepReport report = trainer.step(samples);
@@ -43,8 +43,6 @@ struct TrainerConfig {
 struct RankHooks {
   /// Adds up the gradients, in float32, between the last backward and the norm.
   std::function<void(Masters&)> reduce_gradients;
-  /// Adds up numbers over the ranks that hold different samples, in place.
-  std::function<void(std::span<double>)> sum_over_samples;
   /// Adds up numbers over all ranks, in place.
   std::function<void(std::span<double>)> sum_over_ranks;
 
@@ -79,6 +77,10 @@ class Trainer {
   /// Tables for at least so many positions.
   const model::RopeTables& tables(int64_t num_positions);
 
+  /// Moves the router biases by config().bias_rate. loads [E]: tokens of the step that chose each
+  /// expert, of the layers that route by score in their order, main layers and MTP blocks.
+  void balance_routers(const std::vector<at::Tensor>& loads);
+
   int64_t next_step() const { return next_step_; }
   int64_t skipped_steps() const { return skipped_steps_; }
   /// After a checkpoint was read into masters and optimizer.
@@ -86,8 +88,6 @@ class Trainer {
 
  private:
   double global_norm() const;
-  void sum_over_samples(std::span<double> numbers) const;
-  void balance_routers(const std::vector<at::Tensor>& loads);
 
   Masters masters_;
   TrainerConfig config_;

@@ -1,4 +1,4 @@
-#include "train/row_logprobs.h"
+#include "model/row_logprobs.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,7 +12,7 @@
 #include "ops/needs_gradient.h"
 #include "ops/token_loss.h"
 
-namespace baleen::train {
+namespace baleen::model {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -156,4 +156,4 @@ RowLogprobs row_logprobs(const at::Tensor& hidden,
   return {results[0], options.entropy ? results[1] : at::Tensor()};
 }
 
-}  // namespace baleen::train
+}  // namespace baleen::model

@@ -10,7 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace baleen::train {
+namespace baleen::model {
 
 /// Called twice with gradients: in forward, whose graph is thrown away, and in backward. Must own
 /// what it needs: it lives as long as the graph. All results are defined, and differentiable or
@@ -19,4 +19,4 @@ using Segment = std::function<std::vector<at::Tensor>(const at::Tensor& input)>;
 
 std::vector<at::Tensor> recomputed(Segment segment, const at::Tensor& input);
 
-}  // namespace baleen::train
+}  // namespace baleen::model

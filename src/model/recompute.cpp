@@ -1,4 +1,4 @@
-#include "train/recompute.h"
+#include "model/recompute.h"
 
 #include <utility>
 
@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-namespace baleen::train {
+namespace baleen::model {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -77,4 +77,4 @@ std::vector<at::Tensor> recomputed(Segment segment, const at::Tensor& input) {
   return Recomputed::apply(input, anchor, c10::make_intrusive<SegmentHolder>(std::move(segment)));
 }
 
-}  // namespace baleen::train
+}  // namespace baleen::model
