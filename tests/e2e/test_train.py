@@ -35,26 +35,56 @@ def metrics(folder):
     return [{key: value for key, value in line.items() if not key.startswith("perf/")} for line in lines]
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory):
-    """The short job, run in one go, and how long it took."""
-    folder = tmp_path_factory.mktemp("unbroken")
+ON_RANKS = ["--ranks", "tp2.pp2"]
+
+
+def run_in_one_go(folder, *options):
+    """The short job's folder, and how long it took."""
     begin = time.monotonic()
-    done = train(*SHORT_JOB, "--output", folder)
+    done = train(*SHORT_JOB, *options, "--output", folder)
     assert done.returncode == 0, done.stderr
     return folder, time.monotonic() - begin
 
 
-def test_a_job_killed_at_any_moment_ends_with_the_same_bits(unbroken, tmp_path):
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    return run_in_one_go(tmp_path_factory.mktemp("unbroken"))
+
+
+@pytest.fixture(scope="module")
+def unbroken_on_ranks(tmp_path_factory):
+    return run_in_one_go(tmp_path_factory.mktemp("unbroken_on_ranks"), *ON_RANKS)
+
+
+def expect_the_same_bits_in_spite_of_kills(unbroken, folder, kills, *options):
     reference, seconds = unbroken
     draw = random.Random(7)
-    kills = 20 if LONG else 2
-    folder = tmp_path / "killed"
-    kill_and_go_on(command(*SHORT_JOB, "--output", folder), seconds, kills, draw)
+    kill_and_go_on(command(*SHORT_JOB, *options, "--output", folder), seconds, kills, draw)
     assert final_bytes(folder) == final_bytes(reference)
     assert metrics(folder) == metrics(reference)
     left = sorted(entry.name for entry in (folder / "checkpoints").iterdir())
     assert left == ["iter_000000010", "iter_000000012", "latest"]
+
+
+def test_a_job_killed_at_any_moment_ends_with_the_same_bits(unbroken, tmp_path):
+    expect_the_same_bits_in_spite_of_kills(unbroken, tmp_path / "killed", 20 if LONG else 2)
+
+
+def test_a_job_on_ranks_killed_at_any_moment_ends_with_the_same_bits(unbroken_on_ranks, tmp_path):
+    expect_the_same_bits_in_spite_of_kills(unbroken_on_ranks, tmp_path / "killed", 20 if LONG else 1, *ON_RANKS)
+
+
+def test_ranks_follow_one_rank_and_another_mesh_goes_on(unbroken, unbroken_on_ranks, tmp_path):
+    alone = [line["train/loss"] for line in metrics(unbroken[0])]
+    ranks = [line["train/loss"] for line in metrics(unbroken_on_ranks[0])]
+    assert ranks[0] == pytest.approx(alone[0], rel=1e-6)
+    assert ranks == pytest.approx(alone, rel=1e-3)  # AdamW makes steps of rounding noise
+    few = [*SHORT_JOB[:2], "--steps", "6", *SHORT_JOB[4:]]
+    assert train(*few, *ON_RANKS, "--output", tmp_path).returncode == 0
+    moved = train(*SHORT_JOB, "--ranks", "cp2.ep2", "--output", tmp_path)
+    assert moved.returncode == 0, moved.stderr
+    assert "at step 6" in moved.stderr and "done at step 12" in moved.stdout
+    assert [line["train/loss"] for line in metrics(tmp_path)] == pytest.approx(alone, rel=1e-3)
 
 
 def test_a_signal_ends_the_job_behind_a_saved_step(unbroken, tmp_path):
@@ -96,6 +126,8 @@ def test_a_full_disk_is_one_sentence_and_spares_the_old_checkpoint(unbroken, tmp
     (["--task", "sort", "--output", "OUT", "--freeze-params", "layers[.9"], "is no regular expression"),
     (["--model", "models/abacus", "--output", "OUT", "--data", "BAD"], "1 of 1 lines cannot be used"),
     (["--model", "models/abacus", "--output", "OUT", "--data", "none.jsonl"], "none.jsonl: cannot be read"),
+    (["--task", "sort", "--output", "OUT", "--ranks", "tp4"], "tp: 4 ranks do not divide o_groups 2"),
+    (["--task", "sort", "--output", "OUT", "--ranks", "6", "--tp", "4"], "ranks: 6 is no multiple of tp 4"),
     (["--config", "CONFIG", "--output", "OUT"], "unknown key \"stepz\"; the nearest is \"steps\""),
 ])
 def test_faults_are_one_sentence(tmp_path, arguments, expected):
