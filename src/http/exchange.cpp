@@ -104,6 +104,16 @@ Exchange::Output Exchange::take() {
   return output;
 }
 
+Exchange::Output Exchange::take_events() {
+  const std::lock_guard lock(mutex_);
+  Output output;
+  if (!response_ && !events_header_) {
+    output.bytes = std::exchange(queue_, {});
+    output.end = state_ == State::kEnding;
+  }
+  return output;
+}
+
 bool Exchange::broken() const {
   const std::lock_guard lock(mutex_);
   return state_ == State::kBroken;

@@ -51,6 +51,8 @@ class Exchange {
     bool end = false;                      // the stream is complete
   };
   Output take();
+  /// More of a stream whose header was taken; never a response or a header, which stay for take().
+  Output take_events();
   /// The connection is to be cut, whatever it is writing.
   bool broken() const;
   /// The answer is written out: the callback will not be called any more.

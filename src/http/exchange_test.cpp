@@ -56,6 +56,38 @@ TEST(ExchangeTest, CoalescesEventsAndKeepsTheirOrder) {
   EXPECT_TRUE(pair.exchange->take().end);
 }
 
+/// A connection that looks for more of a stream where none has begun, as it may while it finds out
+/// whether a client still reads, must not swallow the answer.
+TEST(ExchangeTest, LookingForEventsLeavesAnAnswerThatHasNotBegun) {
+  Pair whole;
+  EXPECT_TRUE(whole.exchange->take_events().bytes.empty());
+  ResponseWriter(whole.exchange).respond(Response::text(200, "made"));
+  EXPECT_FALSE(whole.exchange->take_events().response);
+  ASSERT_TRUE(whole.exchange->take().response);
+
+  Pair streamed;
+  EventStream events = ResponseWriter(streamed.exchange).start_events();
+  EXPECT_TRUE(events.send("one"));
+  events.close();
+  const Exchange::Output early = streamed.exchange->take_events();
+  EXPECT_TRUE(early.bytes.empty()) << "not before the header";
+  EXPECT_FALSE(early.end);
+  const Exchange::Output output = streamed.exchange->take();
+  EXPECT_TRUE(output.events_header);
+  EXPECT_EQ(output.bytes, "data: one\n\n");
+  EXPECT_TRUE(output.end);
+}
+
+TEST(ExchangeTest, TakesMoreOfAStreamThatHasBegun) {
+  Pair pair;
+  EventStream events = ResponseWriter(pair.exchange).start_events();
+  EXPECT_TRUE(pair.exchange->take().events_header);
+  EXPECT_TRUE(events.send("one"));
+  EXPECT_EQ(pair.exchange->take_events().bytes, "data: one\n\n");
+  events.close();
+  EXPECT_TRUE(pair.exchange->take_events().end);
+}
+
 TEST(ExchangeTest, FullQueueBreaksTheStreamOff) {
   const std::string event = "data: 1234\n\n";  // 12 bytes
   Pair pair(2 * 12);

@@ -54,23 +54,38 @@ Response Response::html(int status, std::string body) {
 
 void Router::add(std::string method, std::string path, Handler handler) {
   BALEEN_CHECK(path.starts_with('/'), "path={}", path);
-  routes_.push_back({std::move(method), std::move(path), false, std::move(handler)});
+  routes_.push_back({std::move(method), std::move(path), false, {}, std::move(handler)});
 }
 
-void Router::add_prefix(std::string method, std::string prefix, Handler handler) {
+void Router::add_prefix(std::string method,
+                        std::string prefix,
+                        Handler handler,
+                        std::string suffix) {
   BALEEN_CHECK(prefix.starts_with('/') && prefix.ends_with('/'), "prefix={}", prefix);
-  routes_.push_back({std::move(method), std::move(prefix), true, std::move(handler)});
+  routes_.push_back(
+      {std::move(method), std::move(prefix), true, std::move(suffix), std::move(handler)});
+}
+
+bool Router::Route::hits(std::string_view wanted) const {
+  return is_prefix ? wanted.size() > path.size() + suffix.size() && wanted.starts_with(path) &&
+                         wanted.ends_with(suffix)
+                   : wanted == path;
 }
 
 Router::Match Router::find(std::string_view method, std::string_view path) const {
   const std::string_view wanted = method == "HEAD" ? std::string_view("GET") : method;
   Match match;
   const Route* best = nullptr;
+  const auto has_suffix = [&](const Route& other, const Route& of) {
+    return !other.suffix.empty() && other.path == of.path && other.hits(path);
+  };
   for (const Route& route : routes_) {
-    const bool hit = route.is_prefix
-                         ? path.size() > route.path.size() && path.starts_with(route.path)
-                         : path == route.path;
-    if (!hit) {
+    if (!route.hits(path)) {
+      continue;
+    }
+    if (route.is_prefix && route.suffix.empty() &&
+        std::ranges::any_of(routes_,
+                            [&](const Route& other) { return has_suffix(other, route); })) {
       continue;
     }
     match.allowed_methods.push_back(route.method);
@@ -88,7 +103,8 @@ Router::Match Router::find(std::string_view method, std::string_view path) const
     match.handler = &best->handler;
     match.route = best->path;
     if (best->is_prefix) {
-      match.parameter = path.substr(best->path.size());
+      match.parameter =
+          path.substr(best->path.size(), path.size() - best->path.size() - best->suffix.size());
     }
   }
   return match;

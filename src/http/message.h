@@ -61,8 +61,9 @@ class Router {
  public:
   /// `path` must match the whole path.
   void add(std::string method, std::string path, Handler handler);
-  /// `prefix` ends in a slash; the non-empty rest becomes Request::path_parameter.
-  void add_prefix(std::string method, std::string prefix, Handler handler);
+  /// `prefix` ends in a slash; what is between it and `suffix` is not empty and becomes
+  /// Request::path_parameter. A path that ends in a suffix is none of the prefix without one.
+  void add_prefix(std::string method, std::string prefix, Handler handler, std::string suffix = {});
 
   struct Match {
     const Handler* handler = nullptr;  // null: not found, or method not allowed
@@ -81,7 +82,10 @@ class Router {
     std::string method;
     std::string path;
     bool is_prefix = false;
+    std::string suffix;
     Handler handler;
+
+    bool hits(std::string_view wanted) const;
   };
   std::vector<Route> routes_;
 };

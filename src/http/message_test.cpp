@@ -23,6 +23,8 @@ class RouterTest : public testing::Test {
     router.add_prefix("GET", "/a/", nothing);
     router.add_prefix("GET", "/a/b/", nothing);
     router.add("GET", "/a/exact", nothing);
+    router.add_prefix("GET", "/job/", nothing);
+    router.add_prefix("POST", "/job/", nothing, "/cancel");
   }
   Router router;
 };
@@ -42,6 +44,18 @@ TEST_F(RouterTest, TellsUnknownPathFromWrongMethod) {
   const Router::Match match = router.find("DELETE", "/a");
   EXPECT_EQ(match.handler, nullptr);
   EXPECT_EQ(match.allowed_methods, (std::vector<std::string>{"GET", "POST"}));
+}
+
+TEST_F(RouterTest, ASuffixMakesAPathOfItsOwn) {
+  using Methods = std::vector<std::string>;
+  const Router::Match match = router.find("POST", "/job/7/x/cancel");
+  EXPECT_NE(match.handler, nullptr);
+  EXPECT_EQ(match.parameter, "7/x");
+  EXPECT_EQ(router.find("GET", "/job/7").parameter, "7");
+  EXPECT_EQ(router.find("OPTIONS", "/job/7").allowed_methods, Methods{"GET"});
+  EXPECT_EQ(router.find("GET", "/job/7/cancel").handler, nullptr);
+  EXPECT_EQ(router.find("GET", "/job/7/cancel").allowed_methods, Methods{"POST"});
+  EXPECT_EQ(router.find("GET", "/job/cancel").parameter, "cancel") << "a suffix needs a rest";
 }
 
 TEST_F(RouterTest, HeadUsesTheGetRoute) {

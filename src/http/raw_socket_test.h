@@ -50,6 +50,11 @@ class RawSocket {
     }
     return all;
   }
+  /// Without waiting.
+  bool has_bytes() const {
+    char byte = 0;
+    return ::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  }
   /// Sends no more, still reads.
   void end_sending() { ::shutdown(fd_, SHUT_WR); }
   void close() {

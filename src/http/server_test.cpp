@@ -202,6 +202,38 @@ TEST_F(ServerTest, ClientThatOnlyEndsItsSendingGetsItsStream) {
   EXPECT_FALSE(left_within(milliseconds(0)));
 }
 
+/// The server looks whether such a client still reads, by an interim answer. The answer itself,
+/// made by another thread at that very moment, must not be lost: it comes at many moments behind
+/// it.
+TEST_F(ServerTest, AnswersArriveThatComeBesideTheInterimOne) {
+  start();
+  constexpr int kRounds = 2000;
+  constexpr int kMoments = 100;
+  for (int round = 0; round < kRounds; ++round) {
+    RawSocket socket(server->port());
+    thinking = {};
+    socket.send("GET /think HTTP/1.1\r\nHost: x\r\n\r\n");
+    const auto writer = thinking.get_future().get();
+    socket.end_sending();
+    while (!socket.has_bytes()) {
+    }
+    const auto due =
+        std::chrono::steady_clock::now() + std::chrono::nanoseconds(100 * (round % kMoments));
+    while (std::chrono::steady_clock::now() < due) {
+    }
+    if (round % 2 == 0) {
+      writer->respond(Response::text(200, "thought"));
+    } else {
+      EventStream events = std::move(*writer).start_events();
+      events.send("thought");
+      events.close();
+    }
+    const std::string answer = socket.read();
+    ASSERT_NE(answer.find("HTTP/1.1 200"), std::string::npos) << round << answer;
+    ASSERT_NE(answer.find("thought"), std::string::npos) << round << answer;
+  }
+}
+
 TEST_F(ServerTest, PipelinedRequestsOfAClientThatEndedItsSendingAreAllAnswered) {
   RawSocket socket(start().port());
   std::string requests;

@@ -88,10 +88,11 @@ void TcpConnection::pump() {
   } else if (output.events_header) {
     pending_ = std::move(output);
     write_events_header(*pending_.events_header);
-  } else {
+  } else if (events_begun_) {
     pending_ = std::move(output);
     write_events();
   }
+  // Else there is no answer yet; it wakes the connection when it comes.
 }
 
 void TcpConnection::write_response(Response response) {
@@ -172,7 +173,7 @@ void TcpConnection::write_events() {
 }
 
 void TcpConnection::take_more() {
-  pending_ = exchange_->take();
+  pending_ = exchange_->take_events();
   if (!pending_.bytes.empty() || pending_.end) {
     write_events();
   }

@@ -1,6 +1,7 @@
 // Bytes on the wire to the real server on a scripted model. First byte 0 to 9: a POST to one of the
 // paths, whose body is the rest; above: the rest is all that the client sends. The server answers
 // or closes, its errors are JSON objects, and no answer is a 500.
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -91,9 +92,10 @@ class Target {
     std::string answer;
     char buffer[1 << 14];
     ssize_t got = 0;
-    while ((got = ::recv(socket, buffer, sizeof(buffer), 0)) > 0) {
-      answer.append(buffer, static_cast<size_t>(got));
-    }
+    do {
+      got = ::recv(socket, buffer, sizeof(buffer), 0);
+      answer.append(buffer, static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    } while (got > 0 || (got < 0 && errno == EINTR));  // the fuzzer's clock interrupts
     FUZZ_CHECK(got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK));  // it hangs
     ::close(socket);
     return answer;
