@@ -182,13 +182,17 @@ class ApiServer::State {
     add_generation(router, "/v1/completions", read_completion_request);
     add_generation(router, "/v1/messages", read_messages_request);
     add_generation(router, "/v1/responses", read_responses_request);
-    for (const char* method : {"GET", "POST"}) {
-      router.add_prefix(method,
-                        "/v1/responses/",
-                        guarded([this](http::Request&& request, http::ResponseWriter writer) {
-                          writer.respond(stored_response(request.method, request.path_parameter));
-                        }));
-    }
+    router.add_prefix("GET",
+                      "/v1/responses/",
+                      guarded([this](http::Request&& request, http::ResponseWriter writer) {
+                        writer.respond(stored_response(request.path_parameter, false));
+                      }));
+    router.add_prefix("POST",
+                      "/v1/responses/",
+                      guarded([this](http::Request&& request, http::ResponseWriter writer) {
+                        writer.respond(stored_response(request.path_parameter, true));
+                      }),
+                      "/cancel");
     return router;
   }
 
@@ -329,16 +333,13 @@ class ApiServer::State {
     return json::object{{"success", true}, {"num_aborted", count}};
   }
 
-  /// GET {id} or POST {id}/cancel.
-  http::Response stored_response(const std::string& method, std::string id) {
-    constexpr std::string_view kCancel = "/cancel";
-    const bool cancels = method == "POST" && id.ends_with(kCancel);
+  /// What is kept of it; `cancels`: its request is ended first.
+  http::Response stored_response(const std::string& id, bool cancels) {
     if (cancels) {
-      id.resize(id.size() - kCancel.size());
       service_.live().abort(id);
     }
     const std::optional<StoredResponse> stored = responses_->find(id);
-    if (!stored || cancels == (method == "GET")) {
+    if (!stored) {
       return error_response({StatusCode::kNotFound,
                              "there is no kept response \"" + shortened(id) + "\"",
                              {},

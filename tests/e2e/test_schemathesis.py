@@ -27,7 +27,8 @@ def with_model(document, name):
     for schema in document["components"]["schemas"].values():
         properties = schema.get("properties", {})
         if "model" in properties:
-            properties["model"] = {"type": "string", "enum": [name]}
+            may_be_null = "null" in properties["model"]["type"]
+            properties["model"] = {"enum": [name, None] if may_be_null else [name]}
     return document
 
 
