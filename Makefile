@@ -47,6 +47,7 @@ check-long: build ## the long form of checks that `make test` runs in short; row
 	  BALEEN_LONG=1 $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_structured_answers.py \
 	  tests/e2e/test_agent_sessions.py tests/e2e/test_schemathesis.py tests/e2e/test_program.py tests/e2e/test_train.py tests/e2e/test_rl.py
 	@BALEEN_BIN=$(BUILD)/bin PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/soak/soak.py --csv $(RESULTS)/$(TODAY)-soak.csv
+	@$(PYTHON) tools/rl_controls.py --bin $(BUILD)/bin/baleen --work $(BUILD)/rl-controls --csv $(RESULTS)/$(TODAY)-rl-controls.csv
 	@$(MAKE) --no-print-directory fuzz FUZZ_CSV=$(RESULTS)/$(TODAY)-fuzz.csv
 
 fuzz: build/.bootstrapped ## fuzz parsers and server, SECONDS_EACH (60); needs Clang

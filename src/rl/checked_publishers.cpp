@@ -39,17 +39,24 @@ void SharedPublisher::publish(engine::Engine& engine, int64_t version) {
               version);
 }
 
-void RoundedPublisher::publish(engine::Engine& engine, int64_t version) {
-  first_version_ = first_version_ < 0 ? version : first_version_;
-  train::check_finite(masters_.values());
+void CopyPublisher::take(const model::ModelParameters& leaves) {
+  train::check_finite(leaves);
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> fresh;
-  model::ModelParameters rounded = numeric_side(masters_.leaves(), formats_).params;
+  model::ModelParameters rounded = numeric_side(leaves, formats_).params;
   model::for_each_parameter(
       rounded, [&](const model::ParameterInfo&, at::Tensor& value) { fresh.push_back(value); });
   std::size_t next = 0;
-  model::for_each_parameter(
-      served_, [&](const model::ParameterInfo&, at::Tensor& value) { value.copy_(fresh[next++]); });
+  model::for_each_parameter(served_, [&](const model::ParameterInfo&, at::Tensor& value) {
+    const at::Tensor& source = fresh[next++];
+    if (value.defined()) {
+      value.copy_(source);
+    }
+  });
+}
+
+void CopyPublisher::publish(engine::Engine& engine, int64_t version) {
+  first_version_ = first_version_ < 0 ? version : first_version_;
   send_update(engine,
               {.source = std::make_shared<train::SharedWeights>(
                    served_,

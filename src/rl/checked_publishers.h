@@ -1,6 +1,6 @@
 #pragma once
-// Publishers that prove what the engine got: by contract before, by digests behind. Each keeps a
-// reference to the masters, which rest while it publishes. Called by the loop's thread.
+// Publishers that prove what the engine got: by contract before, by digests behind. Masters rest
+// while they are published. Called by the loop's thread.
 //
 //   SharedPublisher publisher(trainer.masters(), contract);
 //   publisher.publish(engine, version);
@@ -32,23 +32,19 @@ class SharedPublisher final : public WeightPublisher {
   int64_t first_version_ = -1;  // published; -1: none yet
 };
 
-/// The engine computes with a copy that is rounded as numeric_side() says: a run with drift, to see
-/// what it does. The copy is written here, while the engine rests.
-class RoundedPublisher final : public WeightPublisher {
+/// The engine computes with a copy: rounded as numeric_side() says, for a run with drift, or put
+/// together from the parts of several ranks. take() comes before the publishes of a version, while
+/// the engines have nothing to do.
+class CopyPublisher final : public WeightPublisher {
  public:
-  /// `served`: the very tensors of the engine.
-  RoundedPublisher(const train::Masters& masters,
-                   std::string formats,
-                   model::ModelParameters served,
-                   std::string contract)
-      : masters_(masters),
-        formats_(std::move(formats)),
-        served_(std::move(served)),
-        contract_(std::move(contract)) {}
+  /// `served`: the very tensors of the engines.
+  CopyPublisher(std::string formats, model::ModelParameters served, std::string contract)
+      : formats_(std::move(formats)), served_(std::move(served)), contract_(std::move(contract)) {}
+  /// Throws Error naming tensor and index of a number that is not finite.
+  void take(const model::ModelParameters& leaves);
   void publish(engine::Engine& engine, int64_t version) override;
 
  private:
-  const train::Masters& masters_;
   std::string formats_;
   model::ModelParameters served_;
   std::string contract_;

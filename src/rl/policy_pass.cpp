@@ -71,9 +71,4 @@ PackedStep packed_step(const PassOptions& options,
   return step;
 }
 
-const float* host_values(const at::Tensor& tensor, at::Tensor& holder) {
-  holder = tensor.detach().to(at::kCPU, at::kFloat).contiguous();
-  return holder.const_data_ptr<float>();
-}
-
 }  // namespace baleen::rl

@@ -52,7 +52,4 @@ PackedStep packed_step(const PassOptions& options,
                        const model::ModelParameters& params,
                        std::span<const train::Sample> samples);
 
-/// The numbers of a tensor on the host; `holder` keeps them.
-const float* host_values(const at::Tensor& tensor, at::Tensor& holder);
-
 }  // namespace baleen::rl

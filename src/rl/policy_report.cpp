@@ -64,13 +64,14 @@ void PolicyUpdate::fill_replay(std::span<const Row> rows, UpdateReport& report) 
       measured.push_back(std::move(sample));
     }
   }
-  if (measured.empty()) {
+  if (measured.empty() || !passes_.has_whole_model()) {
     return;
   }
+  train::Trainer& trainer = passes_.trainer();
   const at::NoGradGuard no_grad;
   const PassOptions options =
-      pass_options(trainer_, {measured}, config_.rollout_temperature, &replay_);
-  const model::ModelParameters& leaves = trainer_.masters().leaves();
+      pass_options(trainer, {measured}, config_.rollout_temperature, &replay_);
+  const model::ModelParameters& leaves = trainer.masters().leaves();
   const train::PackedBatch batch =
       train::pack(measured,
                   {.weight = 1.0, .mtp_weight = 1.0},
@@ -132,7 +133,7 @@ void PolicyUpdate::add_means(std::span<const Row> rows,
   }
   append(report.metrics, policy::rollout_metrics(facts));
   report.drift =
-      policy::measure_drift(drift, {.index_topk = trainer_.masters().config().index_topk});
+      policy::measure_drift(drift, {.index_topk = passes_.trainer().masters().config().index_topk});
   append(report.metrics, report.drift.metrics());
   for (const auto& [name, value] : report.metrics) {
     if (name == "rollout/entropy") {

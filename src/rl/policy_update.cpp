@@ -42,12 +42,17 @@ bool PolicyUpdate::Row::trained() const {
   return std::any_of(mask.begin(), mask.end(), [](uint8_t m) { return m != 0; });
 }
 
-PolicyUpdate::PolicyUpdate(const RlConfig& config, train::Trainer& trainer)
+/// Of the first response token, in the values of the fed tokens.
+std::size_t PolicyUpdate::Row::first_value() const {
+  return static_cast<std::size_t>(sample->prompt_tokens) - 1;
+}
+
+PolicyUpdate::PolicyUpdate(const RlConfig& config, PolicyPasses& passes)
     : config_(config),
-      trainer_(trainer),
+      passes_(passes),
       loss_(loss_config(config)),
       advantage_(advantage_config(config)),
-      replay_(trainer.masters().config(), train::replay_parts_by_name(config.replay)) {}
+      replay_(passes.trainer().masters().config(), train::replay_parts_by_name(config.replay)) {}
 
 std::vector<PolicyUpdate::Row> PolicyUpdate::make_rows(const RolloutBatch& batch) const {
   std::vector<Row> rows;
@@ -79,8 +84,8 @@ std::vector<PolicyUpdate::Row> PolicyUpdate::make_rows(const RolloutBatch& batch
 }
 
 void PolicyUpdate::score(std::span<Row*> rows, const model::ModelParameters* reference) {
-  std::map<int64_t, Row*> by_number;
   std::vector<train::Sample> samples;
+  std::map<int64_t, Row*> by_number;
   for (Row* row : rows) {
     if (row->trained()) {
       by_number[row->sample->index] = row;
@@ -90,35 +95,31 @@ void PolicyUpdate::score(std::span<Row*> rows, const model::ModelParameters* ref
   if (samples.empty()) {
     return;
   }
-  const std::vector<std::vector<train::Sample>> parts = cut(std::move(samples));
   // A reference chooses for itself.
-  const PassOptions options = pass_options(
-      trainer_, parts, config_.rollout_temperature, reference == nullptr ? &replay_ : nullptr);
-  trainer_.run_parts(parts.size(), [&](const model::ModelParameters& leaves, std::size_t part) {
-    const at::NoGradGuard no_grad;  // of this thread
-    const PackedStep step =
-        packed_step(options, reference == nullptr ? leaves : *reference, parts[part]);
-    at::Tensor logprob_holder;
-    at::Tensor entropy_holder;
-    const float* logprobs = host_values(step.values.logprobs, logprob_holder);
-    const float* entropies = host_values(step.values.entropy, entropy_holder);
-    for (std::size_t i = 0; i < step.batch.main.samples.size(); ++i) {
-      const TargetPlace place = place_of(step.batch, i);
-      Row& row = *by_number.at(place.number);
-      const auto t = static_cast<std::size_t>(place.position - row.sample->prompt_tokens);
-      (reference == nullptr ? row.old : row.reference)[t] = logprobs[i];
+  const std::vector<train::SampleValues> values =
+      passes_.forward(samples, pass_settings(reference == nullptr ? &replay_ : nullptr, reference));
+  for (const train::SampleValues& one : values) {
+    Row& row = *by_number.at(one.number);
+    const std::size_t first = row.first_value();
+    for (std::size_t t = 0; t < row.mask.size(); ++t) {
+      if (row.mask[t] == 0) {
+        continue;
+      }
+      const auto logprob = static_cast<float>(one.logprobs[first + t]);
+      (reference == nullptr ? row.old : row.reference)[t] = logprob;
       if (reference == nullptr) {
-        row.entropy[t] = entropies[i];
-        row.scored = true;
+        row.entropy[t] = static_cast<float>(one.entropy[first + t]);
       }
     }
-  });
+    row.scored = row.scored || reference == nullptr;
+  }
 }
 
-std::vector<std::vector<train::Sample>> PolicyUpdate::cut(
-    std::vector<train::Sample> samples) const {
-  return train::cut_for_shards(
-      std::move(samples), config_.micro_batch_tokens, trainer_.config().shards);
+train::MeshPassOptions PolicyUpdate::pass_settings(const train::ChoiceReplay* replay,
+                                                   const model::ModelParameters* params) const {
+  return {.temperature = config_.rollout_temperature,
+          .replay = replay != nullptr && replay->parts().any() ? replay : nullptr,
+          .params = params};
 }
 
 policy::PolicyRow PolicyUpdate::policy_row(const Row& row) const {
@@ -187,60 +188,63 @@ void PolicyUpdate::correct_rows(std::span<Row> rows, UpdateReport& report) const
   accumulate(report.metrics, fix.metrics);
 }
 
-/// What the forward says of the rows, before their step. Called by several threads, for different
-/// rows.
-void PolicyUpdate::take_values(const train::PackedBatch& batch,
-                               const train::RowLogprobs& values,
-                               const std::map<int64_t, Row*>& by_number,
-                               bool first) {
-  at::Tensor logprob_holder;
-  at::Tensor entropy_holder;
-  const float* logprobs = host_values(values.logprobs, logprob_holder);
-  const float* entropies = host_values(values.entropy, entropy_holder);
-  for (std::size_t i = 0; i < batch.main.samples.size(); ++i) {
-    const TargetPlace place = place_of(batch, i);
-    Row& row = *by_number.at(place.number);
-    const auto t = static_cast<std::size_t>(place.position - row.sample->prompt_tokens);
-    row.current[t] = logprobs[i];
-    row.current_entropy[t] = entropies[i];
-    if (!row.scored) {
-      BALEEN_CHECK(first, "sample {} was not scored", place.number);
-      row.old[t] = logprobs[i];
-      row.entropy[t] = entropies[i];
-    }
+void PolicyUpdate::take_value(Row& row, std::size_t t, double logprob, double entropy, bool first) {
+  row.current[t] = static_cast<float>(logprob);
+  row.current_entropy[t] = static_cast<float>(entropy);
+  if (!row.scored) {
+    BALEEN_CHECK(first, "sample {} was not scored", row.sample->index);
+    row.old[t] = row.current[t];
+    row.entropy[t] = row.current_entropy[t];
   }
 }
 
-/// The loss of a part from the rows' values, and its gradient into the leaves.
-policy::PolicyLoss PolicyUpdate::backward(const train::PackedBatch& batch,
-                                          const train::RowLogprobs& values,
-                                          const std::map<int64_t, Row*>& by_number,
-                                          const policy::StepTotals& totals) const {
+/// Of the loss of a micro-batch in the values of its targets. Called by several threads, for
+/// different samples.
+train::TokenGradients PolicyUpdate::gradients(const train::PackedBatch& batch,
+                                              const train::RowLogprobs& values,
+                                              const std::map<int64_t, Row*>& by_number,
+                                              const policy::StepTotals& totals,
+                                              bool first) const {
+  const at::Tensor logprobs = values.logprobs.detach().to(at::kDouble);
+  const at::Tensor entropy = values.entropy.detach().to(at::kDouble);
+  for (std::size_t i = 0; i < batch.main.samples.size(); ++i) {
+    const TargetPlace place = place_of(batch, i);
+    Row& row = *by_number.at(place.number);
+    take_value(row,
+               static_cast<std::size_t>(place.position - row.sample->prompt_tokens),
+               logprobs.const_data_ptr<double>()[i],
+               entropy.const_data_ptr<double>()[i],
+               first);
+  }
   std::vector<policy::PolicyRow> inputs;
   std::map<int64_t, std::size_t> input_of;
   for (const train::PackedSample& packed : batch.samples) {
-    input_of[packed.number] = inputs.size();
-    inputs.push_back(policy_row(*by_number.at(packed.number)));
+    const auto known = by_number.find(packed.number);
+    if (known != by_number.end()) {  // a mesh may add a sample that counts nowhere
+      input_of[packed.number] = inputs.size();
+      inputs.push_back(policy_row(*known->second));
+    }
   }
-  policy::PolicyLoss loss = policy::policy_loss(inputs, loss_, totals);
-  at::Tensor d_logprobs = at::empty({static_cast<int64_t>(batch.main.samples.size())}, at::kFloat);
-  at::Tensor d_entropy = at::zeros_like(d_logprobs);
+  const policy::PolicyLoss loss = policy::policy_loss(inputs, loss_, totals);
+  const auto count = static_cast<int64_t>(batch.main.samples.size());
+  at::Tensor d_logprobs = at::zeros({count}, at::kDouble);
+  at::Tensor d_entropy = at::zeros({count}, at::kDouble);
   for (std::size_t i = 0; i < batch.main.samples.size(); ++i) {
     const TargetPlace place = place_of(batch, i);
     const Row& row = *by_number.at(place.number);
     const policy::RowLoss& row_loss = loss.rows[input_of.at(place.number)];
     const auto t = static_cast<std::size_t>(place.position - row.sample->prompt_tokens);
-    d_logprobs.mutable_data_ptr<float>()[i] = static_cast<float>(row_loss.d_logprobs[t]);
+    d_logprobs.mutable_data_ptr<double>()[i] = row_loss.d_logprobs[t];
     if (!row_loss.d_entropy.empty()) {
-      d_entropy.mutable_data_ptr<float>()[i] = static_cast<float>(row_loss.d_entropy[t]);
+      d_entropy.mutable_data_ptr<double>()[i] = row_loss.d_entropy[t];
     }
   }
-  at::Tensor total = (values.logprobs * d_logprobs.to(values.logprobs.options())).sum();
+  train::TokenGradients out;
+  out.logprobs = d_logprobs.to(values.logprobs.options().requires_grad(false));
   if (config_.entropy_coef != 0.0) {
-    total = total + (values.entropy * d_entropy.to(values.entropy.options())).sum();
+    out.entropy = d_entropy.to(values.entropy.options().requires_grad(false));
   }
-  total.backward();
-  return loss;
+  return out;
 }
 
 /// One optimizer step. The rows of the first step that were not scored get l_old from the forward
@@ -262,24 +266,30 @@ void PolicyUpdate::step(std::span<Row> rows, UpdateReport& report, int64_t index
   if (samples.empty()) {
     return;
   }
-  const std::vector<std::vector<train::Sample>> parts = cut(std::move(samples));
-  const PassOptions options = pass_options(trainer_, parts, config_.rollout_temperature, &replay_);
-  std::vector<policy::PolicyLoss> losses(parts.size());
-  trainer_.begin_step();
-  trainer_.run_parts(parts.size(), [&](const model::ModelParameters& leaves, std::size_t part) {
-    const PackedStep step = packed_step(options, leaves, parts[part]);
-    take_values(step.batch, step.values, by_number, /*first=*/index == 0);
-    losses[part] = backward(step.batch, step.values, by_number, totals);
-  });
-  policy::LossReport loss_report;
-  for (const policy::PolicyLoss& loss : losses) {
-    loss_report.add(loss);
-  }
+  const bool first = index == 0;
   train::StepReport step_report;
-  for (Row& row : rows) {
-    row.scored = row.scored || row.trained();
+  const std::vector<train::SampleValues> values = passes_.step(
+      samples,
+      pass_settings(&replay_, nullptr),
+      [&](const train::PackedBatch& batch, const train::RowLogprobs& seen) {
+        return gradients(batch, seen, by_number, totals, first);
+      },
+      step_report);
+  // Every rank reports from the values of all.
+  std::vector<policy::PolicyRow> trained;
+  for (const train::SampleValues& one : values) {
+    Row& row = *by_number.at(one.number);
+    for (std::size_t t = 0; t < row.mask.size(); ++t) {
+      if (row.mask[t] != 0) {
+        take_value(
+            row, t, one.logprobs[row.first_value() + t], one.entropy[row.first_value() + t], first);
+      }
+    }
+    row.scored = true;
+    trained.push_back(policy_row(row));
   }
-  trainer_.finish_step(step_report);
+  policy::LossReport loss_report;
+  loss_report.add(policy::policy_loss(trained, loss_, totals));
   policy::Metrics metrics = loss_report.metrics();
   metrics.emplace_back("train/grad_norm", step_report.gradient_norm);
   metrics.emplace_back("train/lr-pg_0", step_report.learning_rate);

@@ -1,9 +1,11 @@
 #pragma once
 // What training does with the batch of a rollout: log-probabilities under the weights that the
 // rollout had, rewards to advantages, and one optimizer step per minibatch. The minibatches are
-// groups in order, cut as evenly as they go. One thread.
+// groups in order, cut as evenly as they go. On a mesh every rank runs the update on the same
+// batch. One thread per rank.
 //
-//   PolicyUpdate update(config, trainer);
+//   std::unique_ptr<PolicyPasses> passes = passes_of(trainer);
+//   PolicyUpdate update(config, *passes);
 //   UpdateReport report = update.run(batch, weight_version);
 
 #include <cstdint>
@@ -13,11 +15,11 @@
 #include <vector>
 
 #include "policy/drift.h"
+#include "rl/policy_passes.h"
 #include "rl/rl_config.h"
 #include "rl/rollout_sample.h"
 #include "train/choice_replay.h"
 #include "train/row_logprobs.h"
-#include "train/trainer.h"
 
 namespace baleen::rl {
 
@@ -35,10 +37,11 @@ struct UpdateReport {
 
 class PolicyUpdate {
  public:
-  /// `trainer` outlives the update. With a KL term its present weights are the reference.
-  PolicyUpdate(const RlConfig& config, train::Trainer& trainer);
+  /// `passes` outlive the update.
+  PolicyUpdate(const RlConfig& config, PolicyPasses& passes);
 
-  /// `reference`: weights of the start of the run, needed where a KL term has a coefficient.
+  /// `reference`: weights of the start of the run (on a mesh this rank's parts), needed where a KL
+  /// term has a coefficient.
   void set_reference(model::ModelParameters reference) { reference_ = std::move(reference); }
 
   /// Throws Error naming sample, token and log-probabilities when one is not finite.
@@ -61,30 +64,30 @@ class PolicyUpdate {
     std::vector<uint8_t> keep;
     bool scored = false;  // old and entropy are known
     bool trained() const;
+    std::size_t first_value() const;
   };
 
   std::vector<Row> make_rows(const RolloutBatch& batch) const;
   /// Fills old and entropy of the rows that have a trained token, by the trainer's weights; or
   /// reference, by those.
   void score(std::span<Row*> rows, const model::ModelParameters* reference);
-  std::vector<std::vector<train::Sample>> cut(std::vector<train::Sample> samples) const;
+  train::MeshPassOptions pass_settings(const train::ChoiceReplay* replay,
+                                       const model::ModelParameters* params) const;
   void fill_replay(std::span<const Row> rows, UpdateReport& report);
   void find_advantages(std::span<Row> rows) const;
   void step(std::span<Row> rows, UpdateReport& report, int64_t index);
-  static void take_values(const train::PackedBatch& batch,
-                          const train::RowLogprobs& values,
-                          const std::map<int64_t, Row*>& by_number,
-                          bool first);
-  policy::PolicyLoss backward(const train::PackedBatch& batch,
-                              const train::RowLogprobs& values,
-                              const std::map<int64_t, Row*>& by_number,
-                              const policy::StepTotals& totals) const;
+  static void take_value(Row& row, std::size_t t, double logprob, double entropy, bool first);
+  train::TokenGradients gradients(const train::PackedBatch& batch,
+                                  const train::RowLogprobs& values,
+                                  const std::map<int64_t, Row*>& by_number,
+                                  const policy::StepTotals& totals,
+                                  bool first) const;
   void correct_rows(std::span<Row> rows, UpdateReport& report) const;
   policy::PolicyRow policy_row(const Row& row) const;
   void add_means(std::span<const Row> rows, int64_t version, UpdateReport& report) const;
 
   const RlConfig& config_;
-  train::Trainer& trainer_;
+  PolicyPasses& passes_;
   policy::PolicyLossConfig loss_;
   policy::AdvantageConfig advantage_;
   train::ChoiceReplay replay_;  // of the batch in work

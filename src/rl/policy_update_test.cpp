@@ -95,7 +95,8 @@ TEST(PolicyUpdateTest, DriftIsExactlyZeroForAnswersOfTheSameWeights) {
   train::Trainer trainer = a_trainer(config);
   RolloutBatch batch = a_batch(config);
   fill_logprobs(batch, trainer);
-  PolicyUpdate update(config, trainer);
+  const auto passes = passes_of(trainer);
+  PolicyUpdate update(config, *passes);
   const UpdateReport report = update.run(batch, 0);
   EXPECT_EQ(report.steps, 2);
   EXPECT_EQ(report.drift.all.max, 0.0);
@@ -120,7 +121,8 @@ TEST(PolicyUpdateTest, MicroBatchesDoNotChangeTheStep) {
     train::Trainer trainer = a_trainer(config);
     RolloutBatch batch = a_batch(config);
     fill_logprobs(batch, trainer);
-    losses.push_back(value_of(PolicyUpdate(config, trainer).run(batch, 0), "train/loss"));
+    losses.push_back(
+        value_of(PolicyUpdate(config, *passes_of(trainer)).run(batch, 0), "train/loss"));
     weights.push_back(trainer.masters().flat_values().clone());
   }
   for (std::size_t i = 1; i < losses.size(); ++i) {
@@ -144,7 +146,7 @@ TEST(PolicyUpdateTest, ThreadsShareAStepAndTheirNumberAloneDecidesItsBits) {
     train::Trainer trainer = a_trainer(config, shards);
     RolloutBatch batch = a_batch(config);
     fill_logprobs(batch, trainer);
-    const UpdateReport report = PolicyUpdate(config, trainer).run(batch, 0);
+    const UpdateReport report = PolicyUpdate(config, *passes_of(trainer)).run(batch, 0);
     EXPECT_EQ(report.drift.all.max, 0.0) << shards;
     losses.push_back(value_of(report, "train/loss"));
     gradients.push_back(trainer.masters().flat_gradients().clone());
@@ -205,7 +207,7 @@ TEST(PolicyUpdateTest, GradientIsThatOfTheAdvantageWeightedLogProbability) {
   by_hand.begin_step();
   (logprobs * packed.main.coefficients).sum().neg().backward();
 
-  PolicyUpdate(config, trainer).run(batch, 0);
+  PolicyUpdate(config, *passes_of(trainer)).run(batch, 0);
   const at::Tensor expected = by_hand.masters().flat_gradients();
   const at::Tensor found = trainer.masters().flat_gradients();
   EXPECT_GT(expected.norm().item<double>(), 1e-3);
@@ -218,7 +220,7 @@ TEST(PolicyUpdateTest, TooFewGroupsMakeNoStep) {
   RolloutBatch batch = a_batch(config);
   batch.groups.resize(1);
   const at::Tensor before = trainer.masters().flat_values().clone();
-  EXPECT_EQ(PolicyUpdate(config, trainer).run(batch, 0).steps, 0);
+  EXPECT_EQ(PolicyUpdate(config, *passes_of(trainer)).run(batch, 0).steps, 0);
   EXPECT_TRUE(before.equal(trainer.masters().flat_values()));
   EXPECT_EQ(trainer.next_step(), 0);
 }
@@ -238,7 +240,7 @@ TEST(PolicyUpdateTest, EveryRecipeMakesAStepAndMaskedAnswersMakeNone) {
     RolloutBatch batch = a_batch(config);
     fill_logprobs(batch, trainer);
     const at::Tensor before = trainer.masters().flat_values().clone();
-    const UpdateReport report = PolicyUpdate(config, trainer).run(batch, 0);
+    const UpdateReport report = PolicyUpdate(config, *passes_of(trainer)).run(batch, 0);
     EXPECT_EQ(report.steps, 2) << algo;
     EXPECT_GT((before - trainer.masters().flat_values()).norm().item<double>(), 0.0) << algo;
     EXPECT_EQ(value_of(report, "train/tis_clipfrac"), 0.0) << algo;
@@ -253,7 +255,7 @@ TEST(PolicyUpdateTest, EveryRecipeMakesAStepAndMaskedAnswersMakeNone) {
       sample.status = SampleStatus::kTruncated;
     }
   }
-  EXPECT_EQ(PolicyUpdate(config, trainer).run(batch, 0).steps, 0);
+  EXPECT_EQ(PolicyUpdate(config, *passes_of(trainer)).run(batch, 0).steps, 0);
 }
 
 TEST(PolicyUpdateTest, CorrectionsChangeNoBitWithoutDriftAndActWithIt) {
@@ -271,7 +273,7 @@ TEST(PolicyUpdateTest, CorrectionsChangeNoBitWithoutDriftAndActWithIt) {
     for (RolloutGroup& group : batch.groups) {
       group.samples.front().logprobs.front() -= shift;
     }
-    report = PolicyUpdate(config, trainer).run(batch, 0);
+    report = PolicyUpdate(config, *passes_of(trainer)).run(batch, 0);
     return trainer.masters().flat_values().clone();
   };
   UpdateReport plain;
@@ -298,7 +300,8 @@ TEST(PolicyUpdateTest, TheKlToTheStartPullsBack) {
   train::Trainer trainer = a_trainer(config);
   RolloutBatch batch = a_batch(config);
   fill_logprobs(batch, trainer);
-  PolicyUpdate update(config, trainer);
+  const auto passes = passes_of(trainer);
+  PolicyUpdate update(config, *passes);
   update.set_reference(a_trainer(config).masters().values());
   EXPECT_NEAR(value_of(update.run(batch, 0), "train/kl_loss"), 0.0, 0.1);
   EXPECT_GT(value_of(update.run(batch, 0), "train/kl_loss"), 0.0);

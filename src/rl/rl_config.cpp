@@ -204,6 +204,12 @@ void check_start(const RlConfig& c) {
 
 void check_exactness(const RlConfig& c) {
   check_one_of("exactness", c.exactness, {"batch", "off"});
+  if (const comm::MeshShape mesh = train::mesh_shape(c); mesh.tp > 1 && c.exactness != "off") {
+    reject_option("exactness",
+                  fmt::format("{} tensor ranks add up in another order than the engine; set it to "
+                              "off",
+                              mesh.tp));
+  }
   if (c.rollout_quant != "none") {
     for (std::size_t begin = 0; begin <= c.rollout_quant.size();) {
       const std::size_t end = std::min(c.rollout_quant.find('+', begin), c.rollout_quant.size());
@@ -400,28 +406,30 @@ int64_t groups_per_step(const RlConfig& c) {
 
 train::RunSettings rl_settings(const RlConfig& config) {
   RlConfig shown = config;
-  return train::option_settings(train::options_of(shown),
-                                {"out",
-                                 "model",
-                                 "export_to",
-                                 "num_rollout",
-                                 "save_interval",
-                                 "keep_checkpoints",
-                                 "threads",
-                                 "rollout_engines",
-                                 "eval_interval",
-                                 "eval_prompts",
-                                 "eval_prompt_data",
-                                 "skip_eval_before_train",
-                                 "prompt_data",
-                                 "rollout_wal",
-                                 "save_debug_rollout_data",
-                                 "eval_rm_type",
-                                 "max_running",
-                                 "rollout_progress_timeout_s",
-                                 "reward_workers",
-                                 "rm_url",
-                                 "rm_command"});
+  std::set<std::string> left_out(train::mesh_option_names().begin(),
+                                 train::mesh_option_names().end());
+  left_out.merge(std::set<std::string>{"out",
+                                       "model",
+                                       "export_to",
+                                       "num_rollout",
+                                       "save_interval",
+                                       "keep_checkpoints",
+                                       "threads",
+                                       "rollout_engines",
+                                       "eval_interval",
+                                       "eval_prompts",
+                                       "eval_prompt_data",
+                                       "skip_eval_before_train",
+                                       "prompt_data",
+                                       "rollout_wal",
+                                       "save_debug_rollout_data",
+                                       "eval_rm_type",
+                                       "max_running",
+                                       "rollout_progress_timeout_s",
+                                       "reward_workers",
+                                       "rm_url",
+                                       "rm_command"});
+  return train::option_settings(train::options_of(shown), left_out);
 }
 
 }  // namespace baleen::rl

@@ -14,11 +14,12 @@
 #include "policy/advantages.h"
 #include "policy/correction.h"
 #include "policy/policy_loss.h"
+#include "train/mesh_options.h"
 #include "train/run_settings.h"
 
 namespace baleen::rl {
 
-struct RlConfig {
+struct RlConfig : train::MeshOptions {
   // What is trained, on what
   std::string model;  // empty: the nano model
   std::string task = "sort";

@@ -198,6 +198,7 @@ void for_each_option(Config& c, Visit&& visit) {
   visit("rollout_engines",
         c.rollout_engines,
         "engines that share out the answers, each on a thread of its own");
+  train::for_each_mesh_option(c, visit);
 }
 
 }  // namespace baleen::rl

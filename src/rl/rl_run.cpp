@@ -19,6 +19,7 @@
 #include "rl/debug_rollout.h"
 #include "rl/evaluation.h"
 #include "rl/numeric_cell.h"
+#include "rl/policy_passes.h"
 #include "rl/policy_update.h"
 #include "rl/prompt_source.h"
 #include "rl/reward_judge.h"
@@ -28,8 +29,10 @@
 #include "rl/step_journal.h"
 #include "rl/warm_up.h"
 #include "train/loss_plot.h"
+#include "train/mesh_options.h"
 #include "train/metrics_file.h"
 #include "train/published.h"
+#include "train/run_rank.h"
 #include "train/train_checkpoint.h"
 #include "weights/mapped_file.h"
 
@@ -91,27 +94,88 @@ std::unique_ptr<PromptSource> open_prompts(const RlConfig& config, const StartFi
   return file_prompts(config.prompt_data, config.eval_prompt_data, *files.tokenizer, options);
 }
 
+/// What the first rank hands the others.
+struct SharedBatch {
+  const RolloutBatch* batch = nullptr;
+  int64_t version = 0;
+};
+
+/// What all ranks start from.
+struct RunInputs {
+  StartFiles files;
+  std::unique_ptr<PromptSource> source;
+  train::RunSettings settings;
+};
+
+train::SaveOptions kept_checkpoints(const RlConfig& config) {
+  return {.settings = {}, .keep = static_cast<std::size_t>(config.keep_checkpoints)};
+}
+
+/// The updates of one rank. Ranks make the same calls.
+class RankUpdates {
+ public:
+  RankUpdates(const RlConfig& config, train::RunRank& rank, train::RunSettings settings)
+      : rank_(rank),
+        root_(fs::path(config.out) / "checkpoints"),
+        settings_(std::move(settings)),
+        passes_(rank.mesh_trainer() != nullptr ? passes_of(*rank.mesh_trainer())
+                                               : passes_of(rank.trainer())),
+        update_(config, *passes_) {
+    if (config.kl_loss_coef != 0.0 || config.kl_coef != 0.0) {
+      update_.set_reference(copy_of(rank.trainer().masters().values()));
+    }
+  }
+
+  bool restore() {
+    return train::restore_checkpoint(root_,
+                                     rank_.trainer(),
+                                     settings_,
+                                     train::LoadOptimizer::kRequired,
+                                     rank_.checkpoint_rank());
+  }
+  void save(train::SaveOptions options) const {
+    options.settings = settings_;
+    train::save_checkpoint(root_, rank_.trainer(), options, rank_.checkpoint_rank());
+  }
+  UpdateReport run(const RolloutBatch& batch, int64_t version) {
+    return update_.run(batch, version);
+  }
+
+ private:
+  train::RunRank& rank_;
+  fs::path root_;
+  train::RunSettings settings_;
+  std::unique_ptr<PolicyPasses> passes_;
+  PolicyUpdate update_;
+};
+
+/// The first rank: rollouts, its part of the updates, publishing, evaluation, records.
 class RlRun {
  public:
-  RlRun(const RlConfig& config, const ExecutorMaker& make_executor, const RlEvents& events)
+  RlRun(const RlConfig& config,
+        const ExecutorMaker& make_executor,
+        const RlEvents& events,
+        const RunInputs& inputs,
+        train::RunRank& rank,
+        SharedBatch& shared)
       : config_(config),
         events_(events),
         out_(config.out),
-        files_(open_start(config)),
-        source_(open_prompts(config, files_)),
+        files_(inputs.files),
+        source_(*inputs.source),
         judge_(make_judge(config, config.rm_type)),
         eval_judge_(config.eval_rm_type.empty() ? nullptr
                                                 : make_judge(config, config.eval_rm_type)),
-        trainer_(policy_trainer(config)),
-        settings_(rl_settings(config)),
-        update_(config_, trainer_),
+        rank_(rank),
+        shared_(shared),
+        trainer_(rank.trainer()),
+        updates_(config, rank, inputs.settings),
         journal_(out_ / "wal"),
         ess_guard_(config.min_ess) {
-    settings_["prompts"] = source_->digest();
-    if (config.kl_loss_coef != 0.0 || config.kl_coef != 0.0) {
-      update_.set_reference(copy_of(trainer_.masters().values()));
-    }
     restore();
+    const bool several = rank.mesh_trainer() != nullptr;
+    // Of several ranks' parts a copy is put together for the engines.
+    const model::ModelParameters leaves = rank.whole(trainer_.masters().leaves());
     engine::EngineConfig engine_config = engine::EngineConfig::for_tokenizer(*files_.tokenizer);
     engine_config.max_running = static_cast<int32_t>(config.max_running);
     engine_config.max_queued = kQueuedAnswers;
@@ -119,8 +183,7 @@ class RlRun {
     engine_config.weight_version = std::to_string(rollout_);
     const bool rounded = config.rollout_quant != "none";
     const model::ModelParameters served =
-        rounded ? numeric_side(trainer_.masters().leaves(), config.rollout_quant).params
-                : shown(trainer_.masters().leaves());
+        rounded ? numeric_side(leaves, config.rollout_quant).params : shown(leaves);
     std::vector<engine::Engine*> engines;
     for (int64_t i = 0; i < config.rollout_engines; ++i) {
       engines_.push_back(std::make_unique<engine::Engine>(
@@ -132,15 +195,15 @@ class RlRun {
       engines.push_back(engines_.back().get());
     }
     const std::string own = engines.front()->executor_info().contract;
-    check_contract(own);
-    if (rounded) {
-      publisher_ =
-          std::make_unique<RoundedPublisher>(trainer_.masters(), config.rollout_quant, served, own);
+    check_contract(own, served);
+    if (rounded || several) {
+      copies_ = std::make_unique<CopyPublisher>(
+          rounded ? config.rollout_quant : std::string("f32"), served, own);
     } else {
       publisher_ = std::make_unique<SharedPublisher>(trainer_.masters(), own);
     }
     manager_ = std::make_unique<RolloutManager>(
-        config_, std::move(engines), *source_, *files_.tokenizer, *judge_);
+        config_, std::move(engines), source_, *files_.tokenizer, *judge_);
     manager_->set_data(std::move(data_));
   }
 
@@ -170,21 +233,22 @@ class RlRun {
     bool saved = rollout_ > 0;
     while (rollout_ < config_.num_rollout && !summary_.stopped) {
       one_rollout(metrics, evals, events_file);
-      saved = rollout_ % config_.save_interval == 0;
+      saved = rank_.agreed(rollout_ % config_.save_interval == 0);
       if (saved) {
         save();
       }
       summary_.stopped = rollout_ < config_.num_rollout && events_.stop && events_.stop();
     }
-    if (!saved) {
+    rank_.agreed(false);  // no rollout comes
+    if (rank_.agreed(!saved)) {
       save();
     }
     write_pictures();
     for (const auto& engine : engines_) {
       engine->stop();
     }
-    if (!config_.export_to.empty() && !summary_.stopped) {
-      train::export_model(trainer_.masters().values(),
+    if (rank_.agreed(!config_.export_to.empty() && !summary_.stopped)) {
+      train::export_model(rank_.whole(trainer_.masters().values()),
                           trainer_.masters().rounding() == train::WeightRounding::kServed,
                           config_.model,
                           config_.export_to);
@@ -200,9 +264,9 @@ class RlRun {
 
  private:
   /// Engine and trainer must compute alike, but where they are meant not to.
-  void check_contract(const std::string& engines) const {
+  void check_contract(const std::string& engines, const model::ModelParameters& served) const {
     const std::string trainers =
-        model::contract_digest(trainer_.masters().leaves(), trainer_.config().objective.numerics);
+        model::contract_digest(served, trainer_.config().objective.numerics);
     if (config_.exactness != "off" && engines != trainers) {
       throw ConfigError(
           fmt::format("exactness {}: the engine computes by contract {}, the trainer by {}; see "
@@ -221,13 +285,15 @@ class RlRun {
 
   void restore() {
     const fs::path root = out_ / "checkpoints";
-    if (!train::restore_checkpoint(root, trainer_, settings_)) {
+    if (!updates_.restore()) {
       return;
     }
     DecodedBatch saved = decode_batch(train::checkpoint_file(root, kDataFile), kDataFile);
     rollout_ = saved.batch.rollout_id;
     data_ = std::move(saved.data);
-    say(fmt::format("continues {} at rollout {}", config_.out, rollout_));
+    if (rollout_ > 0) {
+      say(fmt::format("continues {} at rollout {}", config_.out, rollout_));
+    }
   }
 
   std::string effective_config() const {
@@ -238,10 +304,9 @@ class RlRun {
   void save() {
     RolloutBatch none;
     none.rollout_id = rollout_;
-    train::SaveOptions options{.settings = settings_,
-                               .keep = static_cast<std::size_t>(config_.keep_checkpoints)};
+    train::SaveOptions options = kept_checkpoints(config_);
     options.extra_files[kDataFile] = encode_batch(none, manager_->data());
-    train::save_checkpoint(out_ / "checkpoints", trainer_, options);
+    updates_.save(std::move(options));
     journal_.forget_before(rollout_);
   }
 
@@ -273,12 +338,18 @@ class RlRun {
     RolloutSeconds seconds;
     const RolloutBatch batch = next_batch();
     seconds.generate = seconds_since(begin);
-    const UpdateReport report = update_.run(batch, rollout_);
+    shared_ = {.batch = &batch, .version = rollout_};
+    rank_.agreed(true);  // the others may read it
+    const UpdateReport report = updates_.run(batch, rollout_);
+    const model::ModelParameters leaves = rank_.whole(trainer_.masters().leaves());
     check_drift(report);
     check_effective_samples(report);
     const Clock::time_point publish_begin = Clock::now();
+    if (copies_) {
+      copies_->take(leaves);
+    }
     for (const auto& engine : engines_) {
-      publisher_->publish(*engine, rollout_ + 1);
+      (copies_ ? *copies_ : *publisher_).publish(*engine, rollout_ + 1);
     }
     seconds.publish = seconds_since(publish_begin);
     seconds.step = seconds_since(begin);
@@ -355,7 +426,7 @@ class RlRun {
   /// Of the present weights, whose version is the number of rollouts that were trained.
   train::Metrics write_evaluation(train::MetricsFile& evals, bool sampled) {
     const EvaluationReport report =
-        evaluate(config_, *manager_, *source_, eval_judge_ ? *eval_judge_ : *judge_, sampled);
+        evaluate(config_, *manager_, source_, eval_judge_ ? *eval_judge_ : *judge_, sampled);
     const double greedy = mean_score(report.greedy);
     (rollout_ == 0 ? summary_.greedy_start : summary_.greedy_end) = greedy;
     const train::Metrics values = evaluation_metrics(config_.task, report);
@@ -414,18 +485,20 @@ class RlRun {
   const RlConfig& config_;
   const RlEvents& events_;
   fs::path out_;
-  StartFiles files_;
-  std::unique_ptr<PromptSource> source_;
+  const StartFiles& files_;
+  const PromptSource& source_;
   std::unique_ptr<AnswerJudge> judge_;
   std::unique_ptr<AnswerJudge> eval_judge_;  // null: judge_
-  train::Trainer trainer_;
-  train::RunSettings settings_;
-  PolicyUpdate update_;
+  train::RunRank& rank_;
+  SharedBatch& shared_;
+  train::Trainer& trainer_;
+  RankUpdates updates_;
   StepJournal journal_;
   policy::EssGuard ess_guard_;
   std::vector<std::unique_ptr<MetricRegistry>> registries_;  // one for each engine
-  std::unique_ptr<WeightPublisher> publisher_;
-  std::vector<std::unique_ptr<engine::Engine>> engines_;  // over the trainer's tensors
+  std::unique_ptr<WeightPublisher> publisher_;               // of the trainer's own tensors, or
+  std::unique_ptr<CopyPublisher> copies_;                    // of copies
+  std::vector<std::unique_ptr<engine::Engine>> engines_;     // over the trainer's tensors
   std::unique_ptr<RolloutManager> manager_;
   DataState data_;
   policy::Alarms alarms_{policy::AlarmConfig{}};
@@ -434,6 +507,73 @@ class RlRun {
   RlSummary summary_;
   std::shared_ptr<void> watcher_;  // shared with who made it; last: it looks at an engine
 };
+
+/// A rank beside the first, in step with RlRun.
+void follow_first(const RlConfig& config,
+                  const train::RunSettings& settings,
+                  train::RunRank& rank,
+                  const SharedBatch& shared) {
+  RankUpdates updates(config, rank, settings);
+  updates.restore();
+  const train::Masters& masters = rank.trainer().masters();
+  rank.whole(masters.leaves());
+  while (rank.agreed(false)) {
+    updates.run(*shared.batch, shared.version);
+    rank.whole(masters.leaves());
+    if (rank.agreed(false)) {
+      updates.save(kept_checkpoints(config));
+    }
+  }
+  if (rank.agreed(false)) {
+    updates.save(kept_checkpoints(config));
+  }
+  if (rank.agreed(false)) {
+    rank.whole(masters.values());
+  }
+}
+
+RlSummary run_ranks(const RlConfig& config,
+                    const ExecutorMaker& make_executor,
+                    const RlEvents& events) {
+  RunInputs inputs;
+  inputs.files = open_start(config);
+  inputs.source = open_prompts(config, inputs.files);
+  inputs.settings = rl_settings(config);
+  inputs.settings["prompts"] = inputs.source->digest();
+  SharedBatch shared;
+  PolicyStart start = policy_start(config);
+  if (train::mesh_shape(config).world_size() == 1) {
+    const std::unique_ptr<train::RunRank> rank = start.single_rank();
+    return RlRun(config, make_executor, events, inputs, *rank, shared).run();
+  }
+  train::check_mesh(config, start.params.config, config.global_batch_size);
+  const fs::path root = fs::path(config.out) / "checkpoints";
+  if (train::saved_step(root) < 0) {
+    // The ranks take the warm-up's moments from a checkpoint before the first rollout.
+    const std::unique_ptr<train::RunRank> rank = start.single_rank();
+    RolloutBatch none;
+    train::SaveOptions options = kept_checkpoints(config);
+    options.settings = inputs.settings;
+    options.extra_files[kDataFile] = encode_batch(none, {});
+    train::save_checkpoint(root, rank->trainer(), options);
+    start = policy_start(config);
+  }
+  RlSummary summary;
+  train::run_on_ranks(config,
+                      std::move(start.params),
+                      start.make_masters,
+                      start.trainer,
+                      config.threads,
+                      [&](train::RunRank& rank) {
+                        if (rank.is_first()) {
+                          summary =
+                              RlRun(config, make_executor, events, inputs, rank, shared).run();
+                        } else {
+                          follow_first(config, inputs.settings, rank, shared);
+                        }
+                      });
+  return summary;
+}
 
 }  // namespace
 
@@ -453,7 +593,7 @@ RlSummary run_rl(const RlConfig& config,
     summary.stopped = true;
     return summary;
   }
-  return RlRun(config, make_executor, events).run();
+  return run_ranks(config, make_executor, events);
 }
 
 std::string rollout_text(const RolloutLine& line) {

@@ -61,28 +61,26 @@ train::FreezeConfig frozen_parts(const RlConfig& config) {
   return {.gate = config.freeze_gate, .indexer = config.freeze_indexer, .mtp = true};
 }
 
-/// Moments of the tensors that both train, and the count of steps that corrects their bias.
-void take_moments(const train::Trainer& from, train::Trainer& to) {
-  const at::NoGradGuard no_grad;
-  std::map<std::string, at::Tensor> known;
-  for (const train::Optimizer::State& state : from.optimizer().states()) {
-    known.emplace(state.key(), state.value);
+std::map<std::string, at::Tensor> moments_of(const train::Trainer& trainer) {
+  std::map<std::string, at::Tensor> moments;
+  for (const train::Optimizer::State& state : trainer.optimizer().states()) {
+    moments.emplace(state.key(), state.value);
   }
-  for (const train::Optimizer::State& state : to.optimizer().states()) {
-    const auto found = known.find(state.key());
-    BALEEN_CHECK(found != known.end(), "{} was not trained in the warm-up", state.key());
-    state.value.copy_(found->second);
-  }
-  to.optimizer().set_num_steps(from.optimizer().num_steps());
+  return moments;
 }
 
-train::Trainer fresh_policy_trainer(const RlConfig& config, model::ModelParameters params) {
-  const train::FreezeRules rules(frozen_parts(config), params);
+PolicyStart start_with(const RlConfig& config, model::ModelParameters params) {
   const bool rounded = params.config.quantization_config.has_value();
-  return {train::Masters(std::move(params),
-                         rules,
-                         rounded ? train::WeightRounding::kServed : train::WeightRounding::kNone),
-          policy_trainer_config(config, rounded)};
+  PolicyStart start;
+  start.params = std::move(params);
+  start.trainer = policy_trainer_config(config, rounded);
+  start.make_masters = [config, rounded](model::ModelParameters own) {
+    const train::FreezeRules rules(frozen_parts(config), own);
+    return train::Masters(std::move(own),
+                          rules,
+                          rounded ? train::WeightRounding::kServed : train::WeightRounding::kNone);
+  };
+  return start;
 }
 
 }  // namespace
@@ -128,15 +126,32 @@ bool run_warm_up(const RlConfig& config, const RlEvents& events) {
   return !summary.stopped || summary.next_step >= config.sft_steps;
 }
 
-train::Trainer policy_trainer(const RlConfig& config) {
+std::unique_ptr<train::RunRank> PolicyStart::single_rank() {
+  std::unique_ptr<train::RunRank> rank =
+      train::single_rank(make_masters(std::move(params)), trainer);
+  if (moments.empty()) {
+    return rank;
+  }
+  const at::NoGradGuard no_grad;
+  train::Optimizer& optimizer = rank->trainer().optimizer();
+  for (const train::Optimizer::State& state : optimizer.states()) {
+    const auto found = moments.find(state.key());
+    BALEEN_CHECK(found != moments.end(), "{} was not trained in the warm-up", state.key());
+    state.value.copy_(found->second);
+  }
+  optimizer.set_num_steps(steps);
+  return rank;
+}
+
+PolicyStart policy_start(const RlConfig& config) {
   if (!config.model.empty()) {
-    return fresh_policy_trainer(
+    return start_with(
         config,
         model::load_parameters(config.model, at::TensorOptions(at::kFloat), /*with_mtp=*/true));
   }
   const train::SftConfig sft = warm_up_config(config);
   if (config.sft_steps == 0) {
-    return fresh_policy_trainer(
+    return start_with(
         config,
         train::fresh_nano(train::nano_config(), static_cast<uint64_t>(config.seed), at::kFloat));
   }
@@ -148,9 +163,10 @@ train::Trainer policy_trainer(const RlConfig& config) {
   if (!train::restore_checkpoint(saved, warm, sources.settings)) {
     throw CheckpointError(saved.string() + ": the warm-up left no checkpoint");
   }
-  train::Trainer trainer = fresh_policy_trainer(config, warm.masters().values());
-  take_moments(warm, trainer);
-  return trainer;
+  PolicyStart start = start_with(config, warm.masters().values());
+  start.moments = moments_of(warm);
+  start.steps = warm.optimizer().num_steps();
+  return start;
 }
 
 }  // namespace baleen::rl

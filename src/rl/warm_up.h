@@ -5,15 +5,22 @@
 //
 //   StartFiles files = open_start(config);
 //   if (!run_warm_up(config, events)) return;     // it was stopped, and saved
-//   train::Trainer trainer = policy_trainer(config);
+//   PolicyStart start = policy_start(config);
+//   std::unique_ptr<train::RunRank> rank = start.single_rank();
 
-#include <filesystem>
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
+
+#include <ATen/core/Tensor.h>
 
 #include "rl/rl_config.h"
 #include "rl/rl_run.h"
 #include "text/output_stream.h"
 #include "text/tokenizer.h"
+#include "train/run_rank.h"
 #include "train/trainer.h"
 
 namespace baleen::rl {
@@ -31,9 +38,21 @@ StartFiles open_start(const RlConfig& config);
 /// Supervised steps in OUT/sft; continues where it was ended. False when it was asked to stop.
 bool run_warm_up(const RlConfig& config, const RlEvents& events);
 
-/// Masters of the checkpoint, rounded in the forward as it is served; or as the warm-up left them
-/// (fresh ones without), frozen as the config says, moments of
-/// what is still trained kept, the schedule of the policy updates begun.
-train::Trainer policy_trainer(const RlConfig& config);
+/// What policy updates begin with, on one rank or on several.
+struct PolicyStart {
+  model::ModelParameters params;
+  std::function<train::Masters(model::ModelParameters own)> make_masters;
+  train::TrainerConfig trainer;
+  /// Moments of the warm-up, by key, and the number of its steps; empty without one.
+  std::map<std::string, at::Tensor> moments;
+  int64_t steps = 0;
+
+  /// Takes the parameters and the moments of what is still trained.
+  std::unique_ptr<train::RunRank> single_rank();
+};
+
+/// The checkpoint, rounded in the forward as it is served; or what the warm-up left (fresh
+/// parameters without), frozen as the config says, the schedule of the policy updates begun.
+PolicyStart policy_start(const RlConfig& config);
 
 }  // namespace baleen::rl

@@ -279,3 +279,30 @@ def test_the_evaluation_may_have_a_verifier_of_its_own(tmp_path):
     assert done.returncode == 0, done.stderr
     assert lines(tmp_path / "eval.jsonl")[0]["eval/sort"] in [n / 8 for n in range(9)]
     assert lines(tmp_path / "metrics.jsonl")[0]["rollout/raw_reward"] % 0.125 != 0
+
+
+def test_ranks_of_one_process_draw_and_learn_alike(unbroken, tmp_path):
+    """Pipeline, data and context ranks keep every bit of a log-probability; a checkpoint goes on on another mesh."""
+    alone = lines(unbroken[0] / "metrics.jsonl")
+    options = [*SHORT_JOB[:2], "--num-rollout", "2", *SHORT_JOB[4:-2], "--save-interval", "1"]
+    done = rl(*options, "--ranks", "pp2.dp2", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    ranks = lines(tmp_path / "run" / "metrics.jsonl")
+    for mine, single in zip(ranks, alone):
+        assert mine["drift/max"] == 0 and mine["drift/exact_frac"] == 1
+        assert mine["train/grad_norm"] == pytest.approx(single["train/grad_norm"], rel=1e-3)
+    for name in ("rollout/raw_reward", "rollout/log_probs", "rollout/response_len/mean"):
+        assert ranks[0][name] == alone[0][name], name
+    more = [*SHORT_JOB[:2], "--num-rollout", "3", *SHORT_JOB[4:-2], "--save-interval", "1"]
+    done = rl(*more, "--ranks", "cp2", "--out", tmp_path / "run")
+    assert done.returncode == 0 and "at rollout 2" in done.stdout, done.stderr
+    assert lines(tmp_path / "run" / "metrics.jsonl")[2]["drift/max"] == 0
+
+
+def test_tensor_ranks_say_that_they_are_not_exact(tmp_path):
+    refused = rl("--ranks", "tp2", "--out", tmp_path)
+    assert refused.returncode == 1 and "2 tensor ranks add up in another order" in refused.stderr
+    done = rl("--ranks", "tp2", "--exactness", "off", "--sft-steps", "2", "--num-rollout", "1", "--rollout-batch-size", "4",
+              "--n-samples-per-prompt", "2", "--filter", "none", "--eval-prompts", "4", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert lines(tmp_path / "metrics.jsonl")[0]["drift/mean_abs"] < 1e-4
