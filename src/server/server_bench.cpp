@@ -105,7 +105,8 @@ class TextCounter {
     constexpr std::string_view kMark = R"("content":")";
     tail_.append(piece);
     size_t at = 0;
-    for (size_t found = tail_.find(kMark); found + kMark.size() < tail_.size();
+    for (size_t found = tail_.find(kMark);
+         found != std::string::npos && found + kMark.size() < tail_.size();
          found = tail_.find(kMark, at)) {
       at = found + kMark.size();
       if (tail_[at] != '"') {
