@@ -117,6 +117,18 @@ INSTANTIATE_TEST_SUITE_P(All,
                          testing::ValuesIn(mesh::all_mesh_shapes()),
                          [](const auto& shape) { return shape.param.name; });
 
+/// Neither is among the shapes above: one rank, and three, which cut tensors and samples unevenly.
+TEST(MeshTrainerTest, OneAndThreeDataRanksEqualThePlainTrainer) {
+  const MeshSteps single = steps_on_one_rank(full_config(), edge_samples(32), 3);
+  EXPECT_LT(single.reports[2].loss, single.reports[0].loss);
+  for (const int ranks : {1, 3}) {
+    SCOPED_TRACE(ranks);
+    const MeshJob job{.mesh_case = {.name = "data", .shape = {.dp = ranks}},
+                      .config = full_config()};
+    expect_equal_steps(single, steps_on_mesh(job, edge_samples(32), 3));
+  }
+}
+
 TEST(MeshTrainerTest, RecomputedBlocksGiveTheBitsOfKeptOnes) {
   for (const char* name : {"tp2_sp", "cp2_zigzag", "ep4", "tp2_pp2_dp2"}) {
     SCOPED_TRACE(name);
