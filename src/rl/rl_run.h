@@ -17,6 +17,7 @@
 #include "model/parameters.h"
 #include "policy/numbers.h"
 #include "rl/rl_config.h"
+#include "rl/rollout_line.h"
 #include "rl/rollout_sample.h"
 #include "train/step_report.h"
 
@@ -25,25 +26,6 @@ namespace baleen::rl {
 /// Makes what carries out the engine's steps, over the trainer's own tensors.
 using ExecutorMaker = std::function<std::unique_ptr<engine::Executor>(model::ModelParameters shown,
                                                                       const RlConfig& config)>;
-
-/// Figures of one rollout, for the screen.
-struct RolloutLine {
-  int64_t rollout = 0;
-  int64_t num_rollouts = 0;
-  double reward = 0.0;  // of the first round
-  int64_t kept = 0;     // prompts
-  int64_t judged = 0;
-  double length = 0.0;  // mean tokens of an answer
-  double entropy = 0.0;
-  double gradient_norm = 0.0;
-  double drift = 0.0;
-  double agreement = 1.0;  // share of tokens with equal bits on both sides
-  double generate_seconds = 0.0;
-  double train_seconds = 0.0;
-  int64_t version = 0;
-};
-/// r 12 | reward 0.69 | kept 32/64 | ...
-std::string rollout_text(const RolloutLine& line);
 
 /// Each may be empty.
 struct RlEvents {

@@ -1,23 +1,18 @@
 #include "rl/warm_up.h"
 
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "model/load_parameters.h"
-#include "rl/nano_tokenizer.h"
-#include "text/chat_profile.h"
 #include "train/nano_model.h"
 #include "train/run_sources.h"
 #include "train/sft_run.h"
 #include "train/train_checkpoint.h"
-#include "weights/config_json.h"
 
 namespace baleen::rl {
 namespace {
@@ -84,30 +79,6 @@ PolicyStart start_with(const RlConfig& config, model::ModelParameters params) {
 }
 
 }  // namespace
-
-StartFiles open_start(const RlConfig& config) {
-  if (config.model.empty()) {
-    return {.tokenizer = nano_tokenizer()};
-  }
-  const std::filesystem::path folder = config.model;
-  StartFiles files;
-  files.tokenizer = text::Tokenizer::load(folder / "tokenizer.json");
-  files.profile =
-      text::choose_chat_profile(
-          folder, config.chat_profile.empty() ? std::nullopt : std::optional(config.chat_profile))
-          .profile;
-  const int64_t positions =
-      weights::read_config_json(folder / "config.json").config.max_position_embeddings;
-  const int64_t longest = config.rollout_max_prompt_len + config.rollout_max_response_len;
-  if (longest > positions) {
-    throw ConfigError(
-        fmt::format("rollout_max_response_len: prompt and answer may have {} tokens, {} takes {}",
-                    longest,
-                    config.model,
-                    positions));
-  }
-  return files;
-}
 
 bool run_warm_up(const RlConfig& config, const RlEvents& events) {
   if (config.sft_steps == 0) {

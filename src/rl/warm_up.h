@@ -3,7 +3,6 @@
 // the time; and its trainer handed over to the policy updates, behind a warm-up with the
 // optimizer's moments. One thread.
 //
-//   StartFiles files = open_start(config);
 //   if (!run_warm_up(config, events)) return;     // it was stopped, and saved
 //   PolicyStart start = policy_start(config);
 //   std::unique_ptr<train::RunRank> rank = start.single_rank();
@@ -18,22 +17,10 @@
 
 #include "rl/rl_config.h"
 #include "rl/rl_run.h"
-#include "text/output_stream.h"
-#include "text/tokenizer.h"
 #include "train/run_rank.h"
 #include "train/trainer.h"
 
 namespace baleen::rl {
-
-/// How the model is spoken to.
-struct StartFiles {
-  std::shared_ptr<const text::Tokenizer> tokenizer;  // shared with engines and prompts
-  text::ChatProfile profile = text::ChatProfile::kV4;
-};
-
-/// Throws ConfigError when prompts and answers of the config do not fit into the model's positions,
-/// else naming file or key.
-StartFiles open_start(const RlConfig& config);
 
 /// Supervised steps in OUT/sft; continues where it was ended. False when it was asked to stop.
 bool run_warm_up(const RlConfig& config, const RlEvents& events);

@@ -1,0 +1,221 @@
+#include "rl/run_loop.h"
+
+#include <chrono>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "rl/debug_rollout.h"
+#include "train/published.h"
+#include "train/train_checkpoint.h"
+
+namespace baleen::rl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+RunLoop::RunLoop(const RlConfig& config,
+                 const ExecutorMaker& make_executor,
+                 const RlEvents& events,
+                 const RunInputs& inputs,
+                 train::RunRank& rank,
+                 SharedBatch& shared)
+    : config_(config),
+      events_(events),
+      source_(*inputs.prompts),
+      judge_(make_judge(config, config.rm_type)),
+      eval_judge_(config.eval_rm_type.empty() ? nullptr : make_judge(config, config.eval_rm_type)),
+      rank_(rank),
+      shared_(shared),
+      masters_(rank.trainer().masters()),
+      updates_(config, rank, inputs.settings),
+      journal_(std::filesystem::path(config.out) / "wal"),
+      guards_(config, [this](const std::string& line) { say(line); }) {
+  DataState data = restore();
+  engines_.emplace(
+      config, make_executor, inputs.tokenizer, rank, rank.whole(masters_.leaves()), rollout_);
+  manager_ = std::make_unique<RolloutManager>(
+      config, engines_->all(), source_, *inputs.tokenizer, *judge_);
+  manager_->set_data(std::move(data));
+}
+
+RlSummary RunLoop::run() {
+  const Clock::time_point begin = Clock::now();
+  if (events_.watch) {
+    watcher_ = events_.watch(engines_->first());
+  }
+  RunRecords records(config_, rollout_, events_.on_metrics);
+  for (const train::MetricsFile::Point& point : records.kept_evaluations()) {
+    note_greedy(point.step, point.value);
+  }
+  if (rollout_ == 0 && !config_.skip_eval_before_train) {
+    evaluate_weights(records, /*sampled=*/true);
+  }
+  bool saved = rollout_ > 0;
+  while (rollout_ < config_.num_rollout && !summary_.stopped) {
+    one_rollout(records);
+    saved = rank_.agreed(rollout_ % config_.save_interval == 0);
+    if (saved) {
+      save();
+    }
+    summary_.stopped = rollout_ < config_.num_rollout && events_.stop && events_.stop();
+  }
+  rank_.agreed(false);  // no rollout comes
+  if (rank_.agreed(!saved)) {
+    save();
+  }
+  records.write_picture();
+  engines_->stop();
+  if (rank_.agreed(!config_.export_to.empty() && !summary_.stopped)) {
+    train::export_model(rank_.whole(masters_.values()),
+                        masters_.rounding() == train::WeightRounding::kServed,
+                        config_.model,
+                        config_.export_to);
+    say("wrote the model to " + config_.export_to);
+  }
+  summary_.next_rollout = rollout_;
+  summary_.rewards = records.rewards();
+  summary_.seconds = seconds_since(begin);
+  return std::move(summary_);
+}
+
+void follow_first(const RlConfig& config,
+                  const train::RunSettings& settings,
+                  train::RunRank& rank,
+                  const SharedBatch& shared) {
+  RankUpdates updates(config, rank, settings);
+  updates.restore();
+  const train::Masters& masters = rank.trainer().masters();
+  rank.whole(masters.leaves());
+  while (rank.agreed(false)) {
+    updates.run(*shared.batch, shared.version);
+    rank.whole(masters.leaves());
+    if (rank.agreed(false)) {
+      updates.save();
+    }
+  }
+  if (rank.agreed(false)) {
+    updates.save();
+  }
+  if (rank.agreed(false)) {
+    rank.whole(masters.values());
+  }
+}
+
+void RunLoop::say(const std::string& line) const {
+  if (events_.say) {
+    events_.say(line);
+  }
+}
+
+DataState RunLoop::restore() {
+  if (!updates_.restore()) {
+    return {};
+  }
+  DecodedBatch saved =
+      decode_batch(train::checkpoint_file(checkpoint_root(config_), kDataFile), kDataFile);
+  rollout_ = saved.batch.rollout_id;
+  if (rollout_ > 0) {
+    say(fmt::format("continues {} at rollout {}", config_.out, rollout_));
+  }
+  return std::move(saved.data);
+}
+
+void RunLoop::save() {
+  RolloutBatch none;
+  none.rollout_id = rollout_;
+  updates_.save({{kDataFile, encode_batch(none, manager_->data())}});
+  journal_.forget_before(rollout_);
+}
+
+RolloutBatch RunLoop::next_batch() {
+  if (std::optional<DecodedBatch> known = journal_.load(rollout_)) {
+    manager_->set_data(std::move(known->data));
+    return std::move(known->batch);
+  }
+  if (!config_.load_debug_rollout_data.empty()) {
+    return load_debug_rollout(config_.load_debug_rollout_data, rollout_);
+  }
+  std::optional<TokenLog> log;
+  if (config_.rollout_wal) {
+    log.emplace(journal_.token_log(rollout_));
+  }
+  RolloutBatch batch = manager_->generate(rollout_, rollout_, log ? &*log : nullptr);
+  journal_.store(batch, manager_->data());
+  journal_.drop_token_log(rollout_);
+  if (!config_.save_debug_rollout_data.empty()) {
+    save_debug_rollout(config_.save_debug_rollout_data, batch);
+  }
+  return batch;
+}
+
+void RunLoop::one_rollout(RunRecords& records) {
+  const Clock::time_point begin = Clock::now();
+  RolloutSeconds seconds;
+  const RolloutBatch batch = next_batch();
+  seconds.generate = seconds_since(begin);
+  shared_ = {.batch = &batch, .version = rollout_};
+  rank_.agreed(true);  // the others may read it
+  const UpdateReport report = updates_.run(batch, rollout_);
+  const model::ModelParameters leaves = rank_.whole(masters_.leaves());
+  guards_.check(rollout_, report);
+  const Clock::time_point publish_begin = Clock::now();
+  engines_->publish(leaves, rollout_ + 1);
+  seconds.publish = seconds_since(publish_begin);
+  seconds.step = seconds_since(begin);
+  policy::Metrics line =
+      rollout_metrics(config_, batch, manager_->timings(), report, rollout_ + 1, seconds);
+  if (events_.on_rollout) {
+    events_.on_rollout(rollout_line(config_, batch, report, seconds));
+  }
+  guards_.watch(batch, report, line);
+  ++rollout_;
+  const bool last = rollout_ == config_.num_rollout;
+  if (last || (config_.eval_interval > 0 && rollout_ % config_.eval_interval == 0)) {
+    const policy::Metrics eval = evaluate_weights(records, last);
+    line.insert(line.end(), eval.begin(), eval.end());
+  }
+  records.write_rollout(line);
+}
+
+policy::Metrics RunLoop::evaluate_weights(RunRecords& records, bool sampled) {
+  const EvaluationReport report =
+      evaluate(config_, *manager_, source_, eval_judge_ ? *eval_judge_ : *judge_, sampled);
+  const double greedy = mean_score(report.greedy);
+  note_greedy(rollout_, greedy);
+  const policy::Metrics values = evaluation_metrics(config_.task, report);
+  records.write_evaluation(rollout_, values);
+  say(fmt::format("eval v{} | greedy {:.3f}{}",
+                  rollout_,
+                  greedy,
+                  sampled ? fmt::format(" | pass@1 {:.3f}", mean_score(report.sampled)) : ""));
+  keep_examples(report);
+  return values;
+}
+
+void RunLoop::keep_examples(const EvaluationReport& report) {
+  summary_.solved.clear();
+  summary_.failed.clear();
+  for (std::size_t i = 0; i < report.greedy.size(); ++i) {
+    const bool right = report.greedy[i].filter_reward() >= 1.0;
+    std::vector<RolloutGroup>& list = right ? summary_.solved : summary_.failed;
+    if (list.size() < (right ? 3U : 1U)) {
+      RolloutGroup& example = list.emplace_back();
+      example.prompt = report.prompts[i];
+      example.samples = {report.greedy[i]};
+    }
+  }
+}
+
+void RunLoop::note_greedy(int64_t rollout, double score) {
+  (rollout == 0 ? summary_.greedy_start : summary_.greedy_end) = score;
+}
+
+}  // namespace baleen::rl
