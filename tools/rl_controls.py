@@ -3,8 +3,8 @@
 
     tools/rl_controls.py --bin build/cpu/bin/baleen --work out/controls --csv bench/results/cpu/DATE-rl-controls.csv
 
-`baseline` runs first, in full; the others take over its warm-up (OUT/sft). A run that ended goes on where it was. Ends with 1 when a
-statement does not hold. --only NAME... for some of them.
+`baseline` runs first, in full; the others take over its warm-up (OUT/sft), but for those with another optimizer. A run that ended goes on
+where it was. Ends with 1 when a statement does not hold. --only NAME... for some of them.
 """
 import argparse
 import csv
@@ -26,7 +26,9 @@ VARIANTS = {
     "one_step": ["--num-steps-per-rollout", "1", "--use-tis"],
     "four_steps": ["--num-steps-per-rollout", "4", "--use-tis"],
     "fp8_rows_replayed": FP8_ROWS,
+    "muon": ["--optimizer", "muon"],
 }
+WITH_A_WARM_UP_OF_ITS_OWN = {"muon"}  # whose moments are others
 
 
 def records(path):
@@ -132,7 +134,7 @@ def main():
             rows.append({"run": name, **figures(folder)})
             continue
         if not finished(folder):
-            if not folder.exists():
+            if not folder.exists() and name not in WITH_A_WARM_UP_OF_ITS_OWN:
                 shutil.copytree(baseline / "sft", folder / "sft")
             rl(options.bin, folder, VARIANTS[name])
         rows.append({"run": name, **figures(folder)})

@@ -31,8 +31,7 @@ train::Trainer a_trainer(const RlConfig& config, int64_t shards = 1) {
   const train::FreezeRules rules({.gate = true, .indexer = true, .mtp = true}, params);
   train::TrainerConfig trainer;
   trainer.objective.numerics = ops::Numerics::by_name("plain+invariant");
-  trainer.optimizer.weight_decay = 0.0;
-  trainer.schedule.peak = config.lr;
+  train::apply(config, policy_steps(config), trainer);
   trainer.shards = shards;
   return {train::Masters(std::move(params), rules, train::WeightRounding::kNone), trainer};
 }
@@ -305,6 +304,42 @@ TEST(PolicyUpdateTest, TheKlToTheStartPullsBack) {
   update.set_reference(a_trainer(config).masters().values());
   EXPECT_NEAR(value_of(update.run(batch, 0), "train/kl_loss"), 0.0, 0.1);
   EXPECT_GT(value_of(update.run(batch, 0), "train/kl_loss"), 0.0);
+}
+
+/// Mean log-probability per answer: of those with reward, less that of those without.
+double preference(const RolloutBatch& batch) {
+  double sums[2] = {0.0, 0.0};
+  double counts[2] = {0.0, 0.0};
+  for (const RolloutGroup& group : batch.groups) {
+    for (const RolloutSample& sample : group.samples) {
+      const int right = sample.reward > 0.0 ? 1 : 0;
+      counts[right] += 1.0;
+      for (const float logprob : sample.logprobs) {
+        sums[right] += static_cast<double>(logprob);
+      }
+    }
+  }
+  return sums[1] / counts[1] - sums[0] / counts[0];
+}
+
+TEST(PolicyUpdateTest, EveryOptimizerLearnsToPreferRewardedAnswers) {
+  for (const char* optimizer : {"adamw", "muon"}) {
+    RlConfig config = a_config("grpo");
+    config.optimizer = optimizer;
+    config.weight_decay = 0.01;
+    config.lr = 1e-3;
+    train::Trainer trainer = a_trainer(config);
+    RolloutBatch batch = a_batch(config);
+    fill_logprobs(batch, trainer);
+    const double before = preference(batch);
+    const auto passes = passes_of(trainer);
+    PolicyUpdate update(config, *passes);
+    for (int64_t version = 0; version < 6; ++version) {
+      EXPECT_EQ(update.run(batch, version).steps, 2) << optimizer;
+      fill_logprobs(batch, trainer);
+    }
+    EXPECT_GT(preference(batch), before + 1.0) << optimizer;
+  }
 }
 
 }  // namespace

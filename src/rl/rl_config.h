@@ -15,11 +15,14 @@
 #include "policy/correction.h"
 #include "policy/policy_loss.h"
 #include "train/mesh_options.h"
+#include "train/optimizer_options.h"
 #include "train/run_settings.h"
 
 namespace baleen::rl {
 
-struct RlConfig : train::MeshOptions {
+struct RlConfig : train::OptimizerOptions, train::MeshOptions {
+  RlConfig() : OptimizerOptions{.lr = 3e-4, .lr_warmup_steps = 10, .weight_decay = 0.0} {}
+
   // What is trained, on what
   std::string model;  // empty: the nano model
   std::string task = "sort";
@@ -132,14 +135,7 @@ struct RlConfig : train::MeshOptions {
   bool get_mismatch_metrics = false;
   double min_ess = 0.1;
 
-  // Optimizer
-  double lr = 3e-4;
-  int64_t lr_warmup_steps = 10;
-  double adam_beta1 = 0.9;
-  double adam_beta2 = 0.98;
-  double adam_epsilon = 1e-8;
-  double weight_decay = 0.0;
-  double clip_grad = 1.0;
+  // Frozen parts
   bool freeze_gate = true;
   bool freeze_indexer = true;
 
@@ -153,6 +149,11 @@ struct RlConfig : train::MeshOptions {
   int64_t shards = 2;
   int64_t rollout_engines = 2;
 };
+
+/// Whether the task is asked of a served model, in its chat format.
+bool is_abacus(const std::string& task);
+/// Throws ConfigError naming the known tasks.
+void check_task(const std::string& task);
 
 /// Defaults of a recipe. Throws ConfigError naming algo or task.
 RlConfig default_rl_config(const std::string& task, const std::string& algo);
@@ -177,6 +178,9 @@ std::string trainer_numerics(const RlConfig& config, bool rounded);
 
 /// Prompts per optimizer step.
 int64_t groups_per_step(const RlConfig& config);
+
+/// Optimizer steps of the whole run, those of the warm-up aside: the length of the schedule.
+int64_t policy_steps(const RlConfig& config);
 
 /// The options that decide what the weights become, as text.
 train::RunSettings rl_settings(const RlConfig& config);

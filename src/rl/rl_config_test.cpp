@@ -78,6 +78,49 @@ TEST(RlConfigTest, RefusalsNameTheOptionAndTheFix) {
   EXPECT_THROW(default_rl_config("sort", "ppo"), ConfigError);
 }
 
+TEST(RlConfigTest, TheOptimizerIsToldAsInBaleenTrain) {
+  const RlConfig config = default_rl_config("sort", "dapo");
+  EXPECT_EQ(config.optimizer, "adamw");
+  EXPECT_EQ(config.lr, 3e-4);
+  EXPECT_EQ(config.lr_warmup_steps, 10);
+  EXPECT_EQ(config.lr_decay_style, "constant");
+  EXPECT_EQ(config.weight_decay, 0.0);
+  EXPECT_EQ(refusal([](RlConfig& c) { c.optimizer = "muon"; }), "accepted");
+  EXPECT_THAT(refusal([](RlConfig& c) { c.optimizer = "sgd"; }),
+              HasSubstr("optimizer: \"sgd\" is none of adamw, muon"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.lr = -1e-4; }), HasSubstr("lr: "));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.lr_warmup_steps = -1; }), HasSubstr("lr_warmup_steps: "));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.weight_decay = -0.1; }), HasSubstr("weight_decay: "));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.clip_grad = -1.0; }), HasSubstr("clip_grad: "));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.adam_beta2 = 1.0; }),
+              HasSubstr("adam_beta2: 1 is outside of [0, 1)"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.muon_momentum = 1.5; }),
+              HasSubstr("muon_momentum: 1.5 is outside of [0, 1)"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.lr_decay_style = "stairs"; }),
+              HasSubstr("lr_decay_style: \"stairs\""));
+  // 40 rollouts of two steps each.
+  EXPECT_THAT(refusal([](RlConfig& c) {
+                c.lr_decay_style = "wsd";
+                c.wsd_decay_steps = 81;
+              }),
+              HasSubstr("wsd_decay_steps: 81 is longer than the run of 80 steps"));
+  EXPECT_THAT(refusal([](RlConfig& c) {
+                c.optimizer = "muon";
+                c.exactness = "off";
+                c.ranks = "tp2";
+              }),
+              HasSubstr("optimizer: muon needs whole matrices"));
+}
+
+TEST(RlConfigTest, ARunWithDecayHasItsLengthInItsSettings) {
+  RlConfig config = default_rl_config("sort", "dapo");
+  RlConfig longer = config;
+  longer.num_rollout = 80;
+  EXPECT_EQ(rl_settings(longer), rl_settings(config));
+  config.lr_decay_style = longer.lr_decay_style = "cosine";
+  EXPECT_NE(rl_settings(longer), rl_settings(config));
+}
+
 TEST(RlConfigTest, ARunFromAModelHasItsOwnRules) {
   const auto of_abacus = [](const std::function<void(RlConfig&)>& change) {
     RlConfig config = default_rl_config("abacus", "dapo");

@@ -176,13 +176,7 @@ void for_each_option(Config& c, Visit&& visit) {
   visit("min_ess",
         c.min_ess,
         "end the run when the effective share of samples is below for three steps");
-  visit("lr", c.lr, "peak learning rate");
-  visit("lr_warmup_steps", c.lr_warmup_steps, "linear warm-up, optimizer steps");
-  visit("adam_beta1", c.adam_beta1, "");
-  visit("adam_beta2", c.adam_beta2, "");
-  visit("adam_epsilon", c.adam_epsilon, "");
-  visit("weight_decay", c.weight_decay, "of matrices");
-  visit("clip_grad", c.clip_grad, "largest norm of the gradient; 0: no limit");
+  train::for_each_optimizer_option(c, visit);
   visit("freeze_gate", c.freeze_gate, "router matrices");
   visit("freeze_indexer", c.freeze_indexer, "must be on: no policy gradient reaches it");
   visit(

@@ -19,18 +19,26 @@ namespace {
 
 constexpr int64_t kWarmUpSaves = 20;  // steps between its checkpoints
 
+/// The run's optimizer, so that its moments can be handed over, at a rate of its own that stays;
+/// weights do not decay while the teacher is copied.
+train::OptimizerOptions warm_up_optimizer(const RlConfig& config) {
+  train::OptimizerOptions out = config;
+  out.lr = config.sft_lr;
+  out.min_lr = 0.0;
+  out.lr_warmup_steps = config.sft_warmup_steps;
+  out.lr_decay_style = "constant";
+  out.wsd_decay_steps = 0;
+  out.weight_decay = 0.0;
+  return out;
+}
+
 train::SftConfig warm_up_config(const RlConfig& config) {
   train::SftConfig sft = train::default_config(config.task);
   sft.output = (std::filesystem::path(config.out) / "sft").string();
   sft.seed = config.seed;
   sft.steps = config.sft_steps;
   sft.global_batch_size = config.sft_batch_size;
-  sft.lr = config.sft_lr;
-  sft.lr_warmup_steps = config.sft_warmup_steps;
-  sft.adam_beta1 = config.adam_beta1;
-  sft.adam_beta2 = config.adam_beta2;
-  sft.adam_epsilon = config.adam_epsilon;
-  sft.clip_grad = config.clip_grad;
+  static_cast<train::OptimizerOptions&>(sft) = warm_up_optimizer(config);
   sft.save_interval = kWarmUpSaves;
   sft.threads = config.threads;
   sft.shards = config.shards;
@@ -40,13 +48,7 @@ train::SftConfig warm_up_config(const RlConfig& config) {
 train::TrainerConfig policy_trainer_config(const RlConfig& config, bool rounded) {
   train::TrainerConfig out;
   out.objective.numerics = ops::Numerics::by_name(trainer_numerics(config, rounded));
-  out.optimizer.beta1 = config.adam_beta1;
-  out.optimizer.beta2 = config.adam_beta2;
-  out.optimizer.epsilon = config.adam_epsilon;
-  out.optimizer.weight_decay = config.weight_decay;
-  out.schedule.peak = config.lr;
-  out.schedule.warmup_steps = config.lr_warmup_steps;
-  out.clip_norm = config.clip_grad;
+  train::apply(config, policy_steps(config), out);
   out.micro_batch_tokens = config.micro_batch_tokens;
   out.shards = config.shards;
   return out;

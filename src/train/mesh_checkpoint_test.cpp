@@ -237,6 +237,7 @@ class SftMeshTest : public testing::Test {
     config.weight_decay = 0.0;
     config.mtp_loss_scaling = 0.2;
     config.ranks = ranks;
+    config.rank_timeout_s = 60;  // ranks that wait for different things are named, not waited for
     return config;
   }
 

@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "comm/mesh_shape.h"
 #include "train/option_list.h"
+#include "train/trainer.h"
 
 namespace baleen::train {
 
@@ -34,6 +36,12 @@ void check(const OptimizerOptions& o, int64_t steps) {
   if (o.lr_decay_style == "wsd" && o.wsd_decay_steps > steps) {
     reject_option("wsd_decay_steps",
                   fmt::format("{} is longer than the run of {} steps", o.wsd_decay_steps, steps));
+  }
+}
+
+void check_on_mesh(const OptimizerOptions& o, const comm::MeshShape& shape) {
+  if (shape.tp > 1 && o.optimizer == "muon") {
+    reject_option("optimizer", "muon needs whole matrices, which tp cuts; set tp to 1");
   }
 }
 

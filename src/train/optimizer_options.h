@@ -5,14 +5,19 @@
 //   struct SftConfig : OptimizerOptions { ... };
 //   for_each_optimizer_option(config, visit);
 //   check(config, steps);
+//   check_on_mesh(config, shape);
 //   apply(config, steps, trainer_config);
 
 #include <cstdint>
 #include <string>
 
-#include "train/trainer.h"
+namespace baleen::comm {
+struct MeshShape;
+}  // namespace baleen::comm
 
 namespace baleen::train {
+
+struct TrainerConfig;
 
 struct OptimizerOptions {
   std::string optimizer = "adamw";
@@ -50,6 +55,9 @@ void for_each_optimizer_option(Options& o, Visit&& visit) {
 
 /// Throws ConfigError: one sentence with the option, what came and what to do. `steps`: of the run.
 void check(const OptimizerOptions& options, int64_t steps);
+
+/// Whether ranks of this shape can step so. Throws ConfigError naming the option.
+void check_on_mesh(const OptimizerOptions& options, const comm::MeshShape& shape);
 
 /// Sets optimizer, schedule and clipping.
 void apply(const OptimizerOptions& options, int64_t steps, TrainerConfig& config);

@@ -94,9 +94,7 @@ void validate(const SftConfig& c) {
   if (shape.world_size() > 1 && c.shards > 1) {
     reject_option("shards", "threads that share out a step are for one rank; leave it at 1");
   }
-  if (shape.tp > 1 && c.optimizer == "muon") {
-    reject_option("optimizer", "muon needs whole matrices, which tp cuts; set tp to 1");
-  }
+  check_on_mesh(c, shape);
   if (c.freeze_indexer != (c.index_loss_scaling == 0.0)) {
     reject_option(
         "freeze_indexer",

@@ -66,8 +66,8 @@ def test_the_short_job_has_zero_drift_and_leaves_its_records(unbroken):
     assert "reward of the first answers" in output and str(folder) in output
 
 
-def check_killed(folder, reference, seconds, kills, draw):
-    kill_and_go_on(command(*SHORT_JOB, "--out", folder), seconds, kills, draw)
+def check_killed(folder, reference, seconds, kills, draw, options=()):
+    kill_and_go_on(command(*SHORT_JOB, *options, "--out", folder), seconds, kills, draw)
     assert lines(folder / "metrics.jsonl") == lines(reference / "metrics.jsonl")
     assert lines(folder / "eval.jsonl") == lines(reference / "eval.jsonl")
     assert lines(folder / "sft" / "metrics.jsonl") == lines(reference / "sft" / "metrics.jsonl")
@@ -78,6 +78,24 @@ def check_killed(folder, reference, seconds, kills, draw):
 def test_a_job_killed_at_any_moment_has_the_same_curve(unbroken, tmp_path):
     reference, seconds, _ = unbroken
     check_killed(tmp_path / "killed", reference, seconds * 0.7, 2, random.Random(3))
+
+
+def test_muon_with_decay_goes_on_where_it_was_killed(tmp_path):
+    """Moments of the warm-up are taken over, the rate falls over the whole run, and a killed run has the same bits."""
+    options = ["--optimizer", "muon", "--weight-decay", "0.05", "--lr-decay-style", "linear", "--min-lr", "1e-5", "--lr-warmup-steps", "2"]
+    begin = time.monotonic()
+    done = rl(*SHORT_JOB, *options, "--out", tmp_path / "unbroken")
+    assert done.returncode == 0, done.stderr
+    records = lines(tmp_path / "unbroken" / "metrics.jsonl")
+    assert all(record["drift/max"] == 0 and record["train/grad_norm"] > 0 for record in records)
+    # 8 rollouts of 2 steps: the mean rate of steps 2 r and 2 r + 1, of which the first two warm up.
+    falling = [3e-4 + (1e-5 - 3e-4) * (2 * r + 0.5 - 2) / 14 for r in range(1, 8)]
+    assert [record["train/lr-pg_0"] for record in records] == pytest.approx([(1.5e-4 + 3e-4) / 2, *falling])
+    check_killed(tmp_path / "killed", tmp_path / "unbroken", (time.monotonic() - begin) * 0.7, 1, random.Random(5), options)
+    saved = (tmp_path / "killed" / "checkpoints" / "iter_000000016" / "optim.safetensors").read_bytes()
+    assert b".momentum" in saved
+    longer = rl(*SHORT_JOB[:2], "--num-rollout", "9", *SHORT_JOB[4:], *options, "--out", tmp_path / "killed")
+    assert longer.returncode == 1 and "num_rollout" in longer.stderr
 
 
 def test_a_job_killed_behind_its_first_evaluation_has_the_same_records(unbroken, tmp_path):
@@ -174,6 +192,7 @@ def test_other_settings_do_not_continue_a_run(unbroken):
     (["--algo", "magic"], "algo: \"magic\" is none of dapo"),
     (["--rollout-top-p", "0.9"], "rollout_top_p: filters change the distribution"),
     (["--task", "chess"], "task: \"chess\""),
+    (["--optimizer", "sgd"], "optimizer: \"sgd\" is none of adamw, muon"),
 ])
 def test_refusals_are_one_sentence(arguments, message, tmp_path):
     done = rl("--out", tmp_path, *arguments)
