@@ -128,7 +128,9 @@ std::vector<std::vector<std::vector<Sample>>> cut_over_ranks(const std::vector<S
   });
   int64_t total = 0;
   for (const Sample& sample : samples) {
-    total += sample.fed_tokens();
+    // One above the limit goes alone and fills one micro-batch.
+    total += options.max_tokens > 0 ? std::min(sample.fed_tokens(), options.max_tokens)
+                                    : sample.fed_tokens();
   }
   const auto rounded = [&](int64_t batches) {
     return (batches + options.multiple - 1) / options.multiple * options.multiple;
