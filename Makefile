@@ -17,7 +17,7 @@ help:            ## this list
 bootstrap:       ## install the dependencies (apt and pip)
 	@tools/bootstrap
 
-build/.bootstrapped: tools/bootstrap requirements/libtorch.txt requirements/test.txt requirements/xgrammar.txt cmake/xgrammar/CMakeLists.txt
+build/.bootstrapped: tools/bootstrap requirements/libtorch.txt requirements/test.txt requirements/disassemblers.txt requirements/xgrammar.txt cmake/xgrammar/CMakeLists.txt
 	@tools/bootstrap
 	@mkdir -p build && touch $@
 
