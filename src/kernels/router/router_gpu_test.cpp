@@ -43,6 +43,8 @@ class RouterGpuSmall : public GpuTest {
     device::Buffer<int32_t> num_units(1);
     device::Buffer<ExpertUnit> units(
         std::max<int64_t>(1, max_expert_units(tokens, top, experts, true)));
+    num_units.fill_bytes(0xFF);
+    units.fill_bytes(0xFF);
     auto counter = device::Buffer<int32_t>::from_host(std::vector<int32_t>{0});
     const bool bytes = experts <= 256;
     for (int repeat = 0; repeat < 2; ++repeat) {  // the counter resets itself

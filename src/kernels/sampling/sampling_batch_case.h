@@ -88,6 +88,8 @@ class SamplingCase {
     device::Buffer<int32_t> ids(int64_t{num_rows} * kMostTopLogprobs);
     device::Buffer<float> logprobs(int64_t{num_rows} * kMostTopLogprobs);
     out.fill_bytes(0xFF);
+    ids.fill_bytes(0xFF);
+    logprobs.fill_bytes(0xFF);
     sample({.logits = logits.data(),
             .row_stride = stride,
             .vocab = vocab,

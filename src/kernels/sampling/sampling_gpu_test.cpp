@@ -362,6 +362,7 @@ TEST_F(SamplingGpuSmall, DraftsStandUntilTheFirstDifference) {
     device::Buffer<int32_t> d_accepted(requests), d_next(requests), d_status(requests);
     device::Buffer<int32_t> d_tokens(requests * chain_len), d_counts(requests * 4);
     d_counts.fill_bytes(0);
+    d_tokens.fill_bytes(0x5A);
     verify_drafts({.sampled = d_sampled.data(),
                    .chain = d_chain.data(),
                    .chain_len = chain_len,

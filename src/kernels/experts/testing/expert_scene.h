@@ -125,6 +125,8 @@ class ExpertScene {
     b.num_units = device::Buffer<int32_t>(1);
     b.units = device::Buffer<ExpertUnit>(std::max<int64_t>(
         1, max_expert_units(tokens, shape_.top, shape_.num_experts, shape_.shared)));
+    b.num_units.fill_bytes(0xFF);
+    b.units.fill_bytes(0xFF);  // the kernel leaves units beyond the last and unused places alone
     b.y = device::Buffer<std::byte>(int64_t{tokens} * shape_.hidden *
                                     (round == MoeRound::kPerExpert ? 2 : 4));
     const ExpertLists lists{b.num_units.data(), b.units.data()};
