@@ -64,6 +64,12 @@ PeerLibraries::PeerLibraries(const std::string& folder) {
     if (topk_bytes != nullptr && topk != nullptr) {
       topks_.push_back({name(), topk_bytes, topk});
     }
+    const auto pool_bytes =
+        symbol<decltype(PeerPool::workspace)>(library, "baleen_peer_pool_workspace");
+    const auto pool = symbol<decltype(PeerPool::launch)>(library, "baleen_peer_pool");
+    if (pool_bytes != nullptr && pool != nullptr) {
+      pools_.push_back({name(), pool_bytes, pool});
+    }
   }
 }
 

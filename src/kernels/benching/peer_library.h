@@ -14,6 +14,8 @@
 //   int baleen_peer_sparse_attention(const PeerAttentionCall*, cudaStream_t);        // as above
 //   int64_t baleen_peer_index_scores_workspace(const PeerScoresCall*);               // bytes
 //   int baleen_peer_index_scores(const PeerScoresCall*, cudaStream_t);               // as above
+//   int64_t baleen_peer_pool_workspace(const PeerPoolCall*);                         // bytes
+//   int baleen_peer_pool(const PeerPoolCall*, cudaStream_t);                         // as above
 //   int64_t baleen_peer_topk_workspace(const PeerTopkCall*);                         // bytes
 //   int baleen_peer_topk(const PeerTopkCall*, cudaStream_t);                         // as above
 
@@ -94,6 +96,26 @@ struct PeerTopkCall {
   int32_t plan_only = 0;  // 1: only what a step plans once, into the workspace
 };
 
+/// Pools the groups of one request's prefill pass, all rows in the pass: no norm, no rotation, no
+/// store. Plain C layout.
+struct PeerPoolCall {
+  const float* rows = nullptr;           // [tokens, values then scores]: halves as in our rows
+  const float* position_bias = nullptr;  // [ratio, values of a row], to be added to scores
+  void* pooled = nullptr;                // bf16 [tokens / ratio, dims], out
+  void* workspace = nullptr;
+  int64_t workspace_bytes = 0;
+  int32_t tokens = 0;
+  int32_t ratio = 0;
+  int32_t dims = 0;
+  int32_t plan_only = 0;  // 1: only what a step plans once, into the workspace
+};
+
+struct PeerPool {
+  std::string name;
+  int64_t (*workspace)(const PeerPoolCall*) = nullptr;
+  int (*launch)(const PeerPoolCall*, cudaStream_t) = nullptr;
+};
+
 struct PeerTopk {
   std::string name;
   int64_t (*workspace)(const PeerTopkCall*) = nullptr;
@@ -127,12 +149,14 @@ class PeerLibraries {
   const std::vector<PeerAttention>& attentions() const { return attentions_; }
   const std::vector<PeerScores>& scores() const { return scores_; }
   const std::vector<PeerTopk>& topks() const { return topks_; }
+  const std::vector<PeerPool>& pools() const { return pools_; }
 
  private:
   std::vector<PeerAttention> attentions_;
   std::vector<PeerLinear> linears_;
   std::vector<PeerScores> scores_;
   std::vector<PeerTopk> topks_;
+  std::vector<PeerPool> pools_;
 };
 
 }  // namespace baleen::kernels::benching

@@ -1,6 +1,9 @@
 // Prefill of one request: every row comes from the pass. Bytes: each projected element read once,
-// one entry of 584 (index key: 132) bytes written per group.
+// one entry of 584 (index key: 132) bytes written per group. Public kernels, which only pool, beside.
 
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -8,11 +11,13 @@
 #include "kernels/benching/kernel_bench.h"
 #include "kernels/compressor_pool/compressor_case.h"
 #include "kernels/compressor_pool/compressor_pool.h"
+#include "numerics/bfloat16.h"
 
 namespace baleen::kernels {
 namespace {
 
 using benching::BenchContext;
+using benching::BenchRow;
 using benching::Ceiling;
 
 /// Buffers of one length; `sets` different regions of rows, plans over each.
@@ -86,6 +91,60 @@ struct PrefillInputs {
   CompressorPoolParams params;
 };
 
+/// Both within what bf16 and a quick exponential leave.
+bool same_pooled(const std::vector<float>& ours, const std::vector<uint16_t>& theirs) {
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const float other = numerics::bf16_to_float(theirs[i]);
+    if (!(std::abs(ours[i] - other) <= 0x1p-8F * std::abs(ours[i]) + 1e-4F)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Public kernels on the same rows. They pool and round to bf16, no more: their rows say so.
+void measure_peers(BenchContext& bench, const PrefillInputs& inputs, BenchRow row, int sets) {
+  const CompressorPoolParams& params = inputs.params;
+  const int64_t values = int64_t{params.max_entries} * compressor_dims(params.kind);
+  row.row += "/pool_alone";
+  row.bytes = inputs.set_floats * 4 + values * 2;
+  cudaStream_t stream = bench.stream().get();
+  for (const benching::PeerPool& peer : bench.peers().pools()) {
+    device::Buffer<uint16_t> pooled(values);
+    pooled.fill_bytes(0xFF);
+    benching::PeerPoolCall call{.rows = inputs.of_set(0).rows,
+                                .position_bias = params.ape,
+                                .pooled = pooled.data(),
+                                .tokens = params.num_rows,
+                                .ratio = compressor_ratio(params.kind),
+                                .dims = compressor_dims(params.kind)};
+    device::Buffer<uint8_t> workspace(std::max<int64_t>(1, peer.workspace(&call)));
+    call.workspace = workspace.data();
+    call.workspace_bytes = workspace.count();
+    call.plan_only = 1;
+    int refused = peer.launch(&call, stream);
+    call.plan_only = 0;
+    refused = refused != 0 ? refused : peer.launch(&call, stream);
+    if (refused != 0) {
+      continue;  // not this kind
+    }
+    device::Buffer<float> wanted(values);
+    CompressorPoolParams own = inputs.of_set(0);
+    own.pooled = wanted.data();
+    compressor_pool_sm90(own, stream);
+    bench.stream().synchronize();
+    if (!same_pooled(wanted.to_host(), pooled.to_host())) {
+      std::printf("%s: another result for %s\n", peer.name.c_str(), row.row.c_str());
+      continue;
+    }
+    row.implementation = peer.name;
+    bench.measure(row, sets, [&](cudaStream_t on, int set) {
+      call.rows = inputs.of_set(set).rows;
+      peer.launch(&call, on);
+    });
+  }
+}
+
 void run(BenchContext& bench) {
   struct Kind {
     CompressorKind kind;
@@ -104,14 +163,15 @@ void run(BenchContext& bench) {
       const int64_t set_bytes = int64_t{tokens} * 2 * compressor_row_width(kind) * 4;
       const int sets = BenchContext::sets_for(set_bytes);
       const PrefillInputs inputs(kind, tokens, sets);
-      bench.measure(
-          {.row = row,
-           .implementation = "sm90",
-           .mode = "invariant",
-           .bytes = inputs.bytes(),
-           .ceiling = tokens < 8192 ? Ceiling::kLatency : Ceiling::kRead},
-          sets,
-          [&](cudaStream_t stream, int set) { compressor_pool_sm90(inputs.of_set(set), stream); });
+      const BenchRow ours{.row = row,
+                          .implementation = "sm90",
+                          .mode = "invariant",
+                          .bytes = inputs.bytes(),
+                          .ceiling = tokens < 8192 ? Ceiling::kLatency : Ceiling::kRead};
+      measure_peers(bench, inputs, ours, sets);
+      bench.measure(ours, sets, [&](cudaStream_t stream, int set) {
+        compressor_pool_sm90(inputs.of_set(set), stream);
+      });
       if (tokens == 8192) {
         bench.measure({.row = row,
                        .implementation = "portable",
