@@ -1,5 +1,6 @@
 // Prefill of one request: every row comes from the pass. Bytes: each projected element read once,
-// one entry of 584 (index key: 132) bytes written per group. Public kernels, which only pool, beside.
+// one entry of 584 (index key: 132) bytes written per group. Public kernels, which only pool,
+// beside.
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
-// A kernel with the fault that tools/check_machine_code.py is there to find: it gives a stage back to
-// the copy engine while loads from it may still be under way. Never launched; a test reads its machine
-// code.
+// A kernel with the fault that tools/check_machine_code.py is there to find: it gives a stage back
+// to the copy engine while loads from it may still be under way. Never launched; a test reads its
+// machine code.
 #include <cstdint>
 
 #include "kernels/ptx/mbarrier.cuh"
