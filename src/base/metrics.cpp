@@ -1,6 +1,7 @@
 #include "base/metrics.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <mutex>
 
@@ -35,25 +36,34 @@ class PrometheusGauge final : public Gauge {
   prometheus::Gauge& gauge_;
 };
 
+/// Observations wait in counters of its own, so that whoever observes takes no lock; the library's
+/// histogram gets them when somebody reads.
 class PrometheusHistogram final : public Histogram {
  public:
   PrometheusHistogram(prometheus::Histogram& histogram, const std::vector<double>& upper_bounds)
-      : histogram_(histogram), upper_bounds_(upper_bounds) {}
-  void observe(double value) override { histogram_.Observe(value); }
+      : histogram_(histogram), upper_bounds_(upper_bounds), counts_(upper_bounds.size() + 1) {}
+  void observe(double value) override { observe_many(value, 1); }
   void observe_many(double value, int64_t count) override {
     const auto place = std::lower_bound(upper_bounds_.begin(), upper_bounds_.end(), value);
-    std::lock_guard lock(mutex_);
-    increments_.assign(upper_bounds_.size() + 1, 0.0);
-    increments_[static_cast<size_t>(place - upper_bounds_.begin())] = static_cast<double>(count);
-    histogram_.ObserveMultiple(increments_, value * static_cast<double>(count));
+    counts_[static_cast<size_t>(place - upper_bounds_.begin())].fetch_add(
+        count, std::memory_order_relaxed);
+    sum_.fetch_add(value * static_cast<double>(count), std::memory_order_relaxed);
+  }
+  /// One caller at a time.
+  void hand_over() {
+    std::vector<double> increments;
+    for (std::atomic<int64_t>& count : counts_) {
+      increments.push_back(static_cast<double>(count.exchange(0, std::memory_order_relaxed)));
+    }
+    histogram_.ObserveMultiple(increments, sum_.exchange(0.0, std::memory_order_relaxed));
   }
   const void* key() const { return &histogram_; }
 
  private:
   prometheus::Histogram& histogram_;
   const std::vector<double> upper_bounds_;
-  std::mutex mutex_;
-  std::vector<double> increments_;  // guarded by the mutex; kept for its memory
+  std::vector<std::atomic<int64_t>> counts_;  // by bucket, not handed over yet
+  std::atomic<double> sum_{0.0};
 };
 
 // One wrapper per underlying metric: prometheus-cpp returns the same object for equal labels.
@@ -72,7 +82,7 @@ Wrapper& wrap(std::deque<Wrapper>& wrappers, Metric& metric, const Rest&... rest
 struct MetricRegistry::State {
   MetricLabels constant_labels;
   prometheus::Registry registry{prometheus::Registry::InsertBehavior::Merge};
-  std::mutex mutex;  // guards the wrapper lists
+  std::mutex mutex;  // guards the wrapper lists, and hands one reader at a time what waits there
   std::deque<PrometheusCounter> counters;
   std::deque<PrometheusGauge> gauges;
   std::deque<PrometheusHistogram> histograms;
@@ -122,6 +132,12 @@ Histogram& MetricRegistry::histogram(const std::string& name,
 }
 
 std::string MetricRegistry::expose() const {
+  {
+    std::lock_guard lock(state_->mutex);
+    for (PrometheusHistogram& histogram : state_->histograms) {
+      histogram.hand_over();
+    }
+  }
   return prometheus::TextSerializer().Serialize(state_->registry.Collect());
 }
 

@@ -1,5 +1,8 @@
 #include "base/metrics.h"
 
+#include <string>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,6 +37,28 @@ TEST(MetricRegistryTest, ManyObservationsAtOnceAreAsOneByOne) {
   }
   many.observe_many(0.5, 0);
   EXPECT_EQ(together.expose(), apart.expose());
+}
+
+TEST(MetricRegistryTest, NoObservationIsLostBetweenReaders) {
+  constexpr int kObservations = 2000;
+  MetricRegistry metrics;
+  Histogram& histogram = metrics.histogram("wait", "Waits.", {1.0, 2.0});
+  const auto observe = [&] {
+    for (int i = 0; i < kObservations; ++i) {
+      histogram.observe(i % 2 == 0 ? 0.5 : 1.5);
+    }
+  };
+  std::thread one(observe);
+  std::thread two(observe);
+  for (int i = 0; i < 50; ++i) {
+    metrics.expose();
+  }
+  one.join();
+  two.join();
+  const std::string page = metrics.expose();
+  EXPECT_NE(page.find("wait_count 4000"), std::string::npos) << page;
+  EXPECT_NE(page.find("wait_sum 4000"), std::string::npos) << page;
+  EXPECT_NE(page.find("wait_bucket{le=\"1\"} 2000"), std::string::npos) << page;
 }
 
 TEST(MetricRegistryTest, SameNameAndLabelsIsTheSameMetric) {

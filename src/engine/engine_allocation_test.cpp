@@ -1,12 +1,15 @@
 // The step loop allocates nothing once its slots have been used before: neither planning nor cache
 // bookkeeping nor the rules of the streams nor handing over. (Text is another matter: an answer's
-// characters grow. The tokens here have none.)
+// characters grow. The tokens here have none.) And it takes no lock but those that hand steps over
+// to the thread that runs them and results back.
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "base/lock_counter.h"
 #include "cache/allocation_counter.h"
 #include "cache/cache_test_options.h"
 #include "engine/engine_core.h"
@@ -23,11 +26,18 @@ class ReadingSink final : public OutputSink {
   size_t num_tokens = 0;
 };
 
-int64_t allocations_of_decoding(bool overlap, int32_t max_drafts) {
+constexpr int32_t kCounted = 300;  // steps, over several page borders
+
+struct Costs {
+  int64_t allocations = 0;
+  int64_t locks = 0;
+};
+
+/// Of kCounted warm steps, on the engine's thread.
+Costs costs_of_decoding(bool overlap, int32_t max_drafts) {
   constexpr int32_t kSlots = 16;
   constexpr int32_t kNewTokens = 1500;
   constexpr int32_t kPromptTurns = 20;
-  constexpr int32_t kCounted = 300;  // over several page borders
   const text::Tokenizer& tokenizer = ScriptedBench::tokenizer();
   const int32_t silent = EngineConfig::for_tokenizer(tokenizer).end_token_ids.at(0);
   SyntheticExecutor::Options options;
@@ -98,20 +108,37 @@ int64_t allocations_of_decoding(bool overlap, int32_t max_drafts) {
   run(kPromptTurns);
   EXPECT_EQ(core.scheduler().num_running(), kSlots);
   const size_t tokens_before = sink->num_tokens;
-  const int64_t before = cache::num_allocations_of_thread();
+  const Costs before{cache::num_allocations_of_thread(), num_locks_of_thread()};
   run(kCounted);
-  const int64_t after = cache::num_allocations_of_thread();
+  const Costs after{cache::num_allocations_of_thread(), num_locks_of_thread()};
   EXPECT_GE(sink->num_tokens - tokens_before, static_cast<size_t>(kSlots * kCounted));
   EXPECT_EQ(core.scheduler().num_running(), kSlots) << "some have ended";
   core.end_all(FinishReason::kAbort, {});
   core.settle_down();
-  return after - before;
+  return {after.allocations - before.allocations, after.locks - before.locks};
 }
 
 TEST(EngineAllocationTest, ADecodingStepAllocatesNothingOnceWarm) {
   for (const bool overlap : {false, true}) {
     for (const int32_t max_drafts : {0, 3}) {
-      EXPECT_EQ(allocations_of_decoding(overlap, max_drafts), 0) << overlap << max_drafts;
+      EXPECT_EQ(costs_of_decoding(overlap, max_drafts).allocations, 0) << overlap << max_drafts;
+    }
+  }
+}
+
+TEST(EngineAllocationTest, ADecodingStepTakesNoLockButToHandOver) {
+  if (!locks_are_counted()) {
+    GTEST_SKIP() << "sanitizers have the lock function";
+  }
+  std::mutex mutex;
+  const int64_t before = num_locks_of_thread();
+  mutex.lock();
+  mutex.unlock();
+  ASSERT_EQ(num_locks_of_thread(), before + 1);  // it does count
+  for (const int32_t max_drafts : {0, 3}) {
+    for (const bool overlap : {false, true}) {  // one to hand the plan over, one for its result
+      EXPECT_EQ(costs_of_decoding(overlap, max_drafts).locks, 2 * kCounted)
+          << overlap << max_drafts;
     }
   }
 }
