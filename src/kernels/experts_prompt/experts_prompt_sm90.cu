@@ -1,8 +1,9 @@
-// The two products of experts_prompt for Hopper. A persistent block has two consumer warp groups, a
-// tile of 64 rows each, and one producer warp; an item is a pair of neighbouring tiles for all
-// tokens of a group. Weights of both tiles and the tokens come through one ring, two blocks of 128
-// inputs (FP8: one) per stage. A stage is given back when the tensor cores have read it and every
-// value loaded from it is in registers. Items have fixed owners: nobody waits for another block.
+// The two products of experts_prompt for Hopper. A persistent block has three consumer warp groups,
+// a tile of 64 rows each, and one producer warp; an item is a run of neighbouring tiles, one per
+// group (the last of a matrix may have fewer), for all tokens of a group. Weights of all tiles and
+// the tokens come through one ring, two blocks of 128 inputs (FP8: one) per stage. A stage is given
+// back when the tensor cores have read it and every value loaded from it is in registers. Items
+// have fixed owners: nobody waits for another block.
 
 #include <cstdint>
 
@@ -21,11 +22,11 @@ namespace baleen::kernels {
 namespace experts_prompt {
 namespace {
 
-constexpr int kConsumers = 2;  // warp groups
+constexpr int kConsumers = 3;  // warp groups
 constexpr int kThreads = (kConsumers + 1) * 128;
-constexpr int kStages = 7;
+constexpr int kStages = 4;
 constexpr int kFp4StageBlocks = 2;
-// A stage: weights of the two tiles, then the tokens' codes, then their scales.
+// A stage: weights of the tiles, then the tokens' codes, then their scales.
 constexpr int kTokenPlace = kConsumers * kFp4StageBlocks * kFp4BlockBytes;
 constexpr int kTokenBytes = kFp4StageBlocks * kPromptGroupUnits * kUnitBlockBytes;
 constexpr int kScalePlace = kTokenPlace + kTokenBytes;
@@ -46,7 +47,8 @@ static_assert(sizeof(Shared) <= 227 * 1024);
 struct Side {
   bool down;
   int32_t blocks;  // of 128 inputs
-  int32_t pairs;   // of tiles, per group
+  int32_t tiles;   // of 64 rows, of one expert
+  int32_t runs;    // of kConsumers tiles, the last one maybe shorter
   const uint8_t* codes;
   const uint16_t* scales;
 };
@@ -54,9 +56,11 @@ struct Side {
 template <bool kDown>
 __device__ __forceinline__ Side side_of(const Task& task) {
   const ExpertsParams& params = task.params;
+  const int32_t tiles = (kDown ? params.hidden : 2 * params.width) / kExpertTileRows;
   return {kDown,
           (kDown ? params.width : params.hidden) / kExpertBlockInputs,
-          (kDown ? params.hidden : 2 * params.width) / kExpertTileRows / kConsumers,
+          tiles,
+          (tiles + kConsumers - 1) / kConsumers,
           kDown ? task.hidden_codes : task.input_codes,
           kDown ? task.hidden_scales : task.input_scales};
 }
@@ -88,20 +92,21 @@ __device__ __forceinline__ Group load_group(const Task& task, int32_t number) {
 /// One lane copies the stages of all items of this block, in the order in which they are consumed.
 __device__ __forceinline__ void produce(const Task& task, const Side& side, Shared& shared) {
   const ExpertsParams& params = task.params;
-  const int32_t num_items = __ldg(task.num_groups) * side.pairs;
+  const int32_t num_items = __ldg(task.num_groups) * side.runs;
   RingPlace place;
   for (auto item = static_cast<int32_t>(blockIdx.x); item < num_items;
        item += static_cast<int32_t>(gridDim.x)) {
-    const int32_t number = item / side.pairs;
-    const int32_t pair = item - number * side.pairs;
+    const int32_t number = item / side.runs;
+    const int32_t run = item - number * side.runs;
+    const int32_t tiles = min(kConsumers, side.tiles - run * kConsumers);
     const Group group = load_group(task, number);
     const bool fp8 = group.expert == params.num_experts;
     const int32_t block_bytes = fp8 ? kFp8BlockBytes : kFp4BlockBytes;
     const int64_t tile_bytes = static_cast<int64_t>(side.blocks) * block_bytes;
-    const std::byte* base = fp8 ? (side.down ? params.shared_down : params.shared_up)
-                                : (side.down ? params.down : params.up) +
-                                      group.expert * (side.pairs * kConsumers * tile_bytes);
-    const std::byte* weights = base + pair * kConsumers * tile_bytes;
+    const std::byte* base =
+        fp8 ? (side.down ? params.shared_down : params.shared_up)
+            : (side.down ? params.down : params.up) + group.expert * (side.tiles * tile_bytes);
+    const std::byte* weights = base + run * kConsumers * tile_bytes;
     const int64_t first = static_cast<int64_t>(group.first_unit) * side.blocks;  // unit-blocks
     const uint8_t* codes = side.codes + first * kUnitBlockBytes;
     const uint16_t* scales = side.scales + first * kExpertUnitTokens;
@@ -116,9 +121,9 @@ __device__ __forceinline__ void produce(const Task& task, const Side& side, Shar
       uint8_t* stage = shared.stages[place.stage];
       ptx::Barrier* full = &shared.full[place.stage];
       ptx::barrier_wait_or_leave(&shared.empty[place.stage], place.parity ^ 1U);
-      ptx::barrier_expect_bytes(full, kConsumers * weight_bytes + token_bytes + scale_bytes);
-#pragma unroll
-      for (int tile = 0; tile < kConsumers; ++tile) {
+      ptx::barrier_expect_bytes(
+          full, static_cast<uint32_t>(tiles) * weight_bytes + token_bytes + scale_bytes);
+      for (int tile = 0; tile < tiles; ++tile) {
         ptx::bulk_load(stage + static_cast<uint32_t>(tile * stage_blocks * block_bytes),
                        weights + tile * tile_bytes + block * block_bytes,
                        weight_bytes,
@@ -142,7 +147,7 @@ __device__ __forceinline__ void produce(const Task& task, const Side& side, Shar
 struct Consumer {
   const Task& task;
   Shared& shared;
-  int index;   // of the warp group: its tile of the pair
+  int index;   // of the warp group: its tile of the run
   int thread;  // within it
   RingPlace place;
 };
@@ -224,6 +229,20 @@ __device__ __forceinline__ void multiply(Consumer& consumer,
   product.add_leaf(leaf, true);
 }
 
+/// A run without a tile for this warp group: it gives every stage back as it comes.
+__device__ __forceinline__ void pass_item(Consumer& consumer, const Side& side, bool fp8) {
+  const int32_t stage_blocks = fp8 ? 1 : kFp4StageBlocks;
+  for (int32_t block = 0; block < side.blocks; block += stage_blocks) {
+    RingPlace& place = consumer.place;
+    ptx::barrier_wait_or_leave(&consumer.shared.full[place.stage], place.parity);
+    __syncwarp();
+    if (consumer.thread % 32 == 0) {
+      ptx::barrier_arrive(&consumer.shared.empty[place.stage]);
+    }
+    place.advance();
+  }
+}
+
 /// Value i of a lane: row 16 * warp + lane / 4 + 8 * (i / 2 % 2), column 8 * (i / 4) + 2 * (lane %
 /// 4) + i % 2.
 __device__ __forceinline__ int column_of(int thread, int i) {
@@ -283,7 +302,7 @@ template <bool kDown, bool kFp8, int kColumns>
 __device__ __forceinline__ void run_item(Consumer& consumer,
                                          const Side& side,
                                          const Group& group,
-                                         int32_t pair) {
+                                         int32_t tile) {
   const ExpertsParams& params = consumer.task.params;
   constexpr int kUpLeaves = 4;
   const int32_t leaf_blocks =
@@ -292,7 +311,6 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
   product.pending = ptx::shared_address(consumer.shared.pending[consumer.index]) +
                     static_cast<uint32_t>(consumer.thread) * 4;
   multiply(consumer, side, group.units, leaf_blocks, product);
-  const int32_t tile = pair * kConsumers + consumer.index;
   if constexpr (kDown) {
     store_slots(consumer, group, tile, product);
   } else {
@@ -308,31 +326,33 @@ __device__ __forceinline__ void consume(const Task& task, const Side& side, Shar
                     static_cast<int>(threadIdx.x) % 128,
                     {}};
   const auto grid = static_cast<int32_t>(gridDim.x);
-  const int32_t num_items = __ldg(task.num_groups) * side.pairs;
+  const int32_t num_items = __ldg(task.num_groups) * side.runs;
   auto item = static_cast<int32_t>(blockIdx.x);
   if (item >= num_items) {
     return;
   }
-  Group next = load_group(task, item / side.pairs);
+  Group next = load_group(task, item / side.runs);
 #pragma unroll 1
   for (; item < num_items; item += grid) {
     const Group group = next;
-    const int32_t pair = item % side.pairs;
+    const int32_t tile = item % side.runs * kConsumers + consumer.index;
     if (item + grid < num_items) {
-      next = load_group(task, (item + grid) / side.pairs);  // used when this item is done
+      next = load_group(task, (item + grid) / side.runs);  // used when this item is done
     }
-    if (group.expert == task.params.num_experts) {
+    if (tile >= side.tiles) {
+      pass_item(consumer, side, group.expert == task.params.num_experts);
+    } else if (group.expert == task.params.num_experts) {
       if (group.units <= 2) {
-        run_item<kDown, true, 16>(consumer, side, group, pair);
+        run_item<kDown, true, 16>(consumer, side, group, tile);
       } else {
-        run_item<kDown, true, 32>(consumer, side, group, pair);
+        run_item<kDown, true, 32>(consumer, side, group, tile);
       }
     } else if (group.units == 1) {
-      run_item<kDown, false, 8>(consumer, side, group, pair);
+      run_item<kDown, false, 8>(consumer, side, group, tile);
     } else if (group.units == 2) {
-      run_item<kDown, false, 16>(consumer, side, group, pair);
+      run_item<kDown, false, 16>(consumer, side, group, tile);
     } else {
-      run_item<kDown, false, 32>(consumer, side, group, pair);
+      run_item<kDown, false, 32>(consumer, side, group, tile);
     }
   }
 }
@@ -350,13 +370,13 @@ __global__ void __launch_bounds__(kThreads, 1) product_kernel(const __grid_const
   const Side side = side_of<kDown>(task);
   const int role = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0);
   if (role == kConsumers) {
-    ptx::shrink_registers<40>();
+    ptx::shrink_registers<32>();
     if (threadIdx.x == kConsumers * 128) {
       produce(task, side, shared);
     }
     return;
   }
-  ptx::grow_registers<224>();
+  ptx::grow_registers<160>();
   consume<kDown>(task, side, shared);
 }
 
