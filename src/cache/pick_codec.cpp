@@ -1,44 +1,22 @@
 #include "cache/pick_codec.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
 #include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "numerics/pick_shape.h"
 
 namespace baleen::cache {
 namespace {
 
-/// Where the parts of a coded set lie.
-struct PickShape {
-  PickCode code = PickCode::kBitmap;
-  int32_t low_bits = 0;
-  int64_t low_bytes = 0;
-  int64_t bytes = 0;  // with the first one
-};
+using numerics::pick_shape;
+using numerics::PickShape;
 
-int64_t bytes_for_bits(int64_t bits) {
-  return (bits + 7) / 8;
-}
-
-/// For visible > topk.
-PickShape pick_shape(int32_t visible, int32_t topk) {
-  PickShape shape;
-  shape.bytes = 1 + bytes_for_bits(visible);
-  if (topk <= 0) {
-    return shape;
-  }
-  const int32_t low_bits = std::bit_width(static_cast<uint32_t>(visible / topk)) - 1;
-  const int64_t low_bytes = bytes_for_bits(int64_t{topk} * low_bits);
-  const int64_t high_bits = int64_t{topk} + ((visible - 1) >> low_bits);
-  const int64_t sorted = 1 + low_bytes + bytes_for_bits(high_bits);
-  if (sorted < shape.bytes) {
-    return {PickCode::kSorted, low_bits, low_bytes, sorted};
-  }
-  return shape;
+PickCode code_of(const PickShape& shape) {
+  return shape.sorted ? PickCode::kSorted : PickCode::kBitmap;
 }
 
 void set_bit(uint8_t* bytes, int64_t bit) {
@@ -119,9 +97,9 @@ void encode_picks(std::span<const int32_t> picks,
   const PickShape shape = pick_shape(visible, topk);
   const std::size_t begin = bytes.size();
   bytes.resize(begin + static_cast<std::size_t>(shape.bytes), 0);
-  bytes[begin] = static_cast<uint8_t>(shape.code);
+  bytes[begin] = static_cast<uint8_t>(code_of(shape));
   uint8_t* body = bytes.data() + begin + 1;
-  if (shape.code == PickCode::kBitmap) {
+  if (!shape.sorted) {
     for (const int32_t pick : picks) {
       set_bit(body, pick);
     }
@@ -156,15 +134,15 @@ std::size_t decode_picks(std::span<const uint8_t> bytes,
                             topk,
                             visible));
   }
-  if (bytes[0] != static_cast<uint8_t>(shape.code)) {
+  if (bytes[0] != static_cast<uint8_t>(code_of(shape))) {
     throw Error(fmt::format("coded picks begin with code {}, {} expected for {} of {} entries",
                             bytes[0],
-                            static_cast<int>(shape.code),
+                            static_cast<int>(code_of(shape)),
                             topk,
                             visible));
   }
   const uint8_t* body = bytes.data() + 1;
-  if (shape.code == PickCode::kBitmap) {
+  if (!shape.sorted) {
     decode_bitmap(body, 8 * (shape.bytes - 1), visible, picks);
   } else {
     decode_sorted(body, shape, visible, topk, picks);

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "numerics/pick_shape.h"
 
 namespace baleen::cache {
 namespace {
@@ -47,6 +48,16 @@ TEST(PickCodecTest, EverySetOfSmallNumbersComesBack) {
       if (topk == visible) {
         ASSERT_NO_FATAL_FAILURE(expect_round_trip(picks, visible, topk + 3));
       }
+    }
+  }
+}
+
+TEST(PickCodecTest, TheLargestSetOfAContextIsThatOfSomeNumberOfEntries) {
+  for (const int32_t topk : {1, 2, 7, 64, 100}) {
+    int64_t most = 0;
+    for (int32_t visible = 0; visible <= 40 * topk + 9; ++visible) {
+      most = std::max(most, coded_picks_bytes(visible, topk));
+      ASSERT_EQ(numerics::most_pick_bytes(visible, topk), most) << topk << " of " << visible;
     }
   }
 }
