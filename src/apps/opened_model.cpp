@@ -73,9 +73,16 @@ void add_capacity_flags(CLI::App& command,
   command.add_option("--max-step-tokens", options.max_step_tokens, "Tokens of one forward step")
       ->check(CLI::Range(1, kMost));
   command
-      .add_option("--cache-mib",
-                  options.cache_mib,
-                  "Memory of the prefix cache, MiB; 0: sequences share nothing")
+      .add_option(
+          "--cache-mib",
+          options.cache_mib,
+          "Memory of the prefix cache, MiB; 0: sequences share nothing; -1: on kernels what "
+          "the device has left, else 256")
+      ->check(CLI::Range(-1, 1 << 20));
+  command
+      .add_option("--spare-mib",
+                  options.spare_mib,
+                  "With --cache-mib -1: memory of the device that nobody takes, MiB")
       ->check(CLI::Range(0, 1 << 20));
 }
 
@@ -233,7 +240,10 @@ OpenedModel open_model(const OpenModelOptions& options) {
   runner::RunnerConfig runner;
   runner.num_slots = options.max_running;
   runner.max_step_tokens = options.max_step_tokens;
-  runner.cache_bytes = int64_t{options.cache_mib} << 20;
+  constexpr int64_t kSomeMib = 256;
+  runner.fill_device = options.cache_mib < 0;
+  runner.cache_bytes = (runner.fill_device ? kSomeMib : int64_t{options.cache_mib}) << 20;
+  runner.spare_bytes = int64_t{options.spare_mib} << 20;
   runner.drafts = drafts;
   runner.weights_folder = folder.string();
   out.executor = choose_executor(options, parsed.config, out.name, forward, runner);

@@ -27,23 +27,24 @@ struct OpenModelOptions {
   std::filesystem::path folder;
   std::string numerics = "checkpoint";
   std::string device = "cpu";
-  std::string decode = "auto";             // kernels where they can; or "kernels", "portable"
-  std::string chat_profile;                // empty: as the checkpoint says
-  int64_t max_context = 0;                 // tokens; 0: what config.json allows
-  int32_t max_running = 64;                // requests at a time
-  int32_t max_queued = 1024;               // requests that wait
-  int32_t max_step_tokens = 2048;          // tokens of one forward step
-  int32_t max_prefill_chunk = 512;         // prompt tokens of one request in one step
-  int32_t max_prefills = 8;                // prompts under way before a full step admits no more
-  double decode_interval_ms = 0.0;         // wished between two tokens while prompts run; 0: none
-  int32_t preemption_threshold = 10;       // difference in priority that takes a running one's slot
-  double queue_timeout_s = 0.0;            // 0: none
-  double request_timeout_s = 0.0;          // 0: none
-  double step_timeout_s = 300.0;           // a step that takes longer is reported; 0: none is
-  bool no_overlap = false;                 // take a step's result before the next is planned
-  int32_t cache_mib = 256;                 // of the shared prefix cache; 0: none
-  int32_t num_threads = 1;                 // of one operator
-  bool record_choices = false;             // routes and picks, for requests that ask
+  std::string decode = "auto";        // kernels where they can; or "kernels", "portable"
+  std::string chat_profile;           // empty: as the checkpoint says
+  int64_t max_context = 0;            // tokens; 0: what config.json allows
+  int32_t max_running = 64;           // requests at a time
+  int32_t max_queued = 1024;          // requests that wait
+  int32_t max_step_tokens = 2048;     // tokens of one forward step
+  int32_t max_prefill_chunk = 512;    // prompt tokens of one request in one step
+  int32_t max_prefills = 8;           // prompts under way before a full step admits no more
+  double decode_interval_ms = 0.0;    // wished between two tokens while prompts run; 0: none
+  int32_t preemption_threshold = 10;  // difference in priority that takes a running one's slot
+  double queue_timeout_s = 0.0;       // 0: none
+  double request_timeout_s = 0.0;     // 0: none
+  double step_timeout_s = 300.0;      // a step that takes longer is reported; 0: none is
+  bool no_overlap = false;            // take a step's result before the next is planned
+  int32_t cache_mib = 256;      // of the shared prefix cache; 0: none, -1: what the device has left
+  int32_t spare_mib = 1024;     // that then stay free
+  int32_t num_threads = 1;      // of one operator
+  bool record_choices = false;  // routes and picks, for requests that ask
   std::string weight_version = "default";  // name of the weights in answers
   SpeculationFlags speculation;
   bool show_progress = true;

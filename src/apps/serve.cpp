@@ -113,6 +113,7 @@ void add_flags(CLI::App& command, ServeOptions& o) {
 
 void add_serve(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();
+  options->model.cache_mib = -1;
   CLI::App* command =
       app.add_subcommand("serve", "Serve a model over HTTP: OpenAI, Anthropic and native paths");
   add_flags(*command, *options);

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <string_view>
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "base/error.h"
@@ -35,6 +36,12 @@ c10::Device device_by_name(const std::string& name) {
                       std::to_string(count) + " CUDA devices");
   }
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)};
+}
+
+void return_unused_memory(c10::Device device) {
+  if (!device.is_cpu()) {
+    at::getDeviceAllocator(device.type())->emptyCache();
+  }
 }
 
 }  // namespace baleen::model

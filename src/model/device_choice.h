@@ -13,4 +13,8 @@ namespace baleen::model {
 /// the program, the driver or the card is missing.
 c10::Device device_by_name(const std::string& name);
 
+/// Memory of the device that no tensor has goes back to it, for others to take; the host keeps its
+/// own.
+void return_unused_memory(c10::Device device);
+
 }  // namespace baleen::model

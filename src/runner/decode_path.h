@@ -74,6 +74,13 @@ class DecodePath {
   virtual bool runs_prompts() const = 0;       // rows of any length
   virtual int64_t device_bytes() const = 0;    // of its own, beside the pools
   virtual void change_page(const cache::PageChange& change) = 0;
+  /// What the device has left, with all that the path will ever take taken; -1: the path does not
+  /// know, and its pools stay what they are.
+  virtual int64_t free_device_bytes() const { return -1; }
+  /// From now on the path's rows lie in these pools, whose pages no sequence has yet.
+  virtual void use_pools(cache::PoolMemory& /*pools*/) {
+    BALEEN_CHECK(false, "{} keeps its pools", name());
+  }
   /// Whether the path draws by these parameters, for a sequence without counts for penalties.
   virtual bool draws(const engine::SamplingRow& sampling) const = 0;
   /// Returns when the results are there. Throws Error when the device fails or refuses a row.

@@ -26,6 +26,9 @@
 namespace baleen::runner {
 namespace {
 
+constexpr int64_t kRoomy = 64 << 20;
+constexpr int64_t kSpare = 3 << 20;
+
 class PathBench {
  public:
   PathBench(int32_t slots,
@@ -33,10 +36,14 @@ class PathBench {
             int64_t path_context,
             int32_t drafts = 0,
             bool prompts = false,
-            bool record_choices = false) {
+            bool record_choices = false,
+            int64_t free_bytes = -1) {
+    use.free_bytes = free_bytes;
     RunnerConfig runner{.num_slots = slots,
                         .max_step_tokens = 128,
                         .cache_bytes = cache_bytes,
+                        .fill_device = free_bytes >= 0,
+                        .spare_bytes = kSpare,
                         .paint_pages = true,
                         .drafts = {.max_drafts = drafts}};
     if (path_context > 0) {
@@ -115,8 +122,6 @@ void expect_equal(const engine::CollectingSink& a,
     }
   }
 }
-
-constexpr int64_t kRoomy = 64 << 20;
 
 /// Bytes of the smallest cache with `full_pages` for six requests.
 int64_t bytes_of_pages(int64_t full_pages) {
@@ -360,6 +365,57 @@ TEST(DecodePathTest, AWrongPathIsRefusedAtStart) {
     }
   }
   EXPECT_EQ(use.rows, 2 * 6 + 2 * (2 + 6));
+}
+
+TEST(DecodePathTest, TheCacheTakesWhatTheDeviceHasLeft) {
+  PathUse use;
+  use.free_bytes = kRoomy + kSpare;
+  RunnerConfig runner{.num_slots = 2,
+                      .max_step_tokens = 128,
+                      .cache_bytes = bytes_of_pages(2),
+                      .fill_device = true,
+                      .spare_bytes = kSpare};
+  runner.decode_path = [&](const DecodePathContext& context) {
+    return std::make_unique<ForgetfulPath>(context, 3000, use, /*prompts=*/true);
+  };
+  const auto pages = [](const ModelExecutor& executor) {
+    const auto& sizes = executor.capacity().cache->sizes;
+    return std::pair(sizes.full_pages, sizes.swa_pages);
+  };
+  ModelExecutor filled(fixed_order_model(), runner, "tiny");
+  EXPECT_EQ(use.pool_changes, 1);
+  // Of a released cache the sizes stay, whatever is free by then: the engine has its pages.
+  use.free_bytes *= 2;
+  const auto at_start = pages(filled);
+  EXPECT_TRUE(filled.release_memory({.cache = true}).ok());
+  EXPECT_TRUE(filled.resume_memory({.cache = true}).ok());
+  EXPECT_EQ(pages(filled), at_start);
+  EXPECT_EQ(use.pool_changes, 2);
+  // A path that does not know keeps its pools.
+  use.free_bytes = -1;
+  ModelExecutor unaware(fixed_order_model(), runner, "tiny");
+  EXPECT_EQ(use.pool_changes, 2);
+  EXPECT_LT(pages(unaware), at_start);
+  runner.fill_device = false;
+  runner.cache_bytes = kRoomy;
+  ModelExecutor roomy(fixed_order_model(), runner, "tiny");
+  EXPECT_EQ(pages(roomy), at_start);
+  // Less than a page is a start that fails.
+  use.free_bytes = kSpare;
+  runner.fill_device = true;
+  EXPECT_THROW(ModelExecutor(fixed_order_model(), runner, "tiny"), ConfigError);
+}
+
+TEST(DecodePathTest, AnswersFromAFilledDeviceAreTheBodys) {
+  PathBench filled(2, bytes_of_pages(2), 3000, 0, /*prompts=*/true, false, kRoomy + kSpare);
+  PathBench body(2, kRoomy, 0);
+  const std::vector<int32_t> prompt = some_ids(700, 4);  // more than the check's pools hold
+  const auto a = filled.submit(prompt, 40);
+  const auto b = body.submit(prompt, 40);
+  a->wait();
+  b->wait();
+  expect_equal(*a, *b, "filled");
+  EXPECT_EQ(filled.use.pool_changes, 1);
 }
 
 TEST(DecodePathTest, WantsASharedCache) {

@@ -45,6 +45,8 @@ struct PathUse {
   int64_t most_rows = 0;
   int64_t prompt_parts = 0;  // rows of prompts, some of them parts of what a step runs
   int64_t draft_rows = 0;
+  int64_t free_bytes = -1;  // what it says that the device has left
+  int64_t pool_changes = 0;
 };
 
 class ForgetfulPath final : public DecodePath {
@@ -58,7 +60,7 @@ class ForgetfulPath final : public DecodePath {
       : with_drafts_(context.max_row_tokens > 1),
         model_(fixed_order_model(context.max_row_tokens - 1, context.record_choices)),
         records_(context.record_choices),
-        pools_(context.pools),
+        pools_(&context.pools),
         max_context_(max_context),
         max_row_tokens_(context.max_row_tokens),
         use_(use),
@@ -70,6 +72,12 @@ class ForgetfulPath final : public DecodePath {
   int32_t max_row_tokens() const override { return max_row_tokens_; }
   bool runs_prompts() const override { return prompts_; }
   int64_t device_bytes() const override { return 0; }
+  int64_t free_device_bytes() const override { return use_.free_bytes; }
+  void use_pools(cache::PoolMemory& pools) override {
+    pools_ = &pools;
+    pages_.clear();
+    ++use_.pool_changes;
+  }
 
   void change_page(const cache::PageChange& change) override {
     cache::SequencePages& pages = pages_[change.slot];
@@ -110,7 +118,7 @@ class ForgetfulPath final : public DecodePath {
     std::vector<model::RowInput> inputs;
     sequences.reserve(rows.size());
     for (const DecodeRow& row : rows) {
-      sequences.push_back(model_.new_sequence(pools_, pages_.at(row.slot)));
+      sequences.push_back(model_.new_sequence(*pools_, pages_.at(row.slot)));
       sequences.back().begin_at(row.position);
       inputs.push_back(
           {.sequence = &sequences.back(),
@@ -168,7 +176,7 @@ class ForgetfulPath final : public DecodePath {
     for (const DraftRow& row : rows) {
       std::vector<uint8_t>& chain = chains_[row.slot];
       for (std::size_t i = 0; i < row.next_ids.size(); ++i) {
-        model::Sequence sequence = model_.new_sequence(pools_, pages_.at(row.slot));
+        model::Sequence sequence = model_.new_sequence(*pools_, pages_.at(row.slot));
         const std::span<const uint8_t> streams =
             row.chained ? std::span<const uint8_t>(chain)
                         : std::span(row.streams + i * stream_bytes(), stream_bytes());
@@ -199,7 +207,7 @@ class ForgetfulPath final : public DecodePath {
   bool with_drafts_;
   model::Model model_;
   bool records_;
-  cache::PoolMemory& pools_;
+  cache::PoolMemory* pools_;
   int64_t max_context_;
   int32_t max_row_tokens_;
   PathUse& use_;

@@ -26,13 +26,8 @@ ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std
       model_name_(std::move(model_name)),
       drafter_(model_, decode_path_, config_.drafts) {
   if (config_.cache_bytes > 0) {
-    const cache::CacheShape shape = cache::cache_shape(model_.config(), model_.cache_formats());
-    cache_sizes_ = cache::fit_cache(shape,
-                                    config_.cache_bytes,
-                                    {.max_running_requests = config_.num_slots,
-                                     .chunk_tokens = config_.max_step_tokens,
-                                     .drafts = config_.drafts.max_drafts > 0});
-    make_pools();
+    cache_sizes_ = check_sizes_ = sizes_of_check();
+    make_pools(check_sizes_);
     if (config_.paint_pages) {
       painter_.emplace([this](cache::Pool pool, int32_t page) {
         if (pool == cache::Pool::kC4) {
@@ -43,10 +38,6 @@ ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std
       });
     }
   }
-  if (model_.forward_config().record_choices) {
-    recorder_.emplace(model_.choice_layout(), cache_sizes_.full_pages);
-    find_token_routes();
-  }
   slots_.resize(static_cast<size_t>(config_.num_slots));
   inputs_.reserve(slots_.size());
   places_.reserve(slots_.size());
@@ -56,6 +47,10 @@ ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std
     throw ConfigError("decode_path wants a shared cache: cache_bytes is 0");
   }
   start_decode_path();
+  if (model_.forward_config().record_choices) {
+    recorder_.emplace(model_.choice_layout(), cache_sizes_.full_pages);
+    find_token_routes();
+  }
 }
 
 engine::ExecutorCapacity ModelExecutor::capacity() const {

@@ -35,7 +35,11 @@ struct RunnerConfig {
   int32_t num_slots = 64;          // sequences with state
   int32_t max_step_tokens = 2048;  // tokens of one forward
   int64_t cache_bytes = 0;         // of the shared cache; 0: none
-  bool paint_pages = false;        // NaN in freed pages, for tests
+  /// The cache takes what the device has left beside everything else, but for `spare_bytes`;
+  /// `cache_bytes` is then what the check at start gets. For a decode path that knows.
+  bool fill_device = false;
+  int64_t spare_bytes = int64_t{1} << 30;
+  bool paint_pages = false;  // NaN in freed pages, for tests
   DraftOptions drafts = {};
   /// Runs the rows that need nothing of the model's body but its pages; empty: the body runs all
   /// rows. Wants a shared cache.
@@ -85,7 +89,10 @@ class ModelExecutor final : public engine::Executor {
   int64_t prompt_tokens_of_path() const { return prompt_tokens_of_path_; }
 
  private:
-  void make_pools();
+  void make_pools(const cache::CacheSizes& sizes);
+  void fill_device();
+  cache::CacheSizes sizes_of_check() const;
+  cache::CacheSizes sizes_for(int64_t cache_bytes) const;
   void find_token_routes();
   ExecutorSlot& slot_of(RequestSlot slot) { return slots_.at(static_cast<size_t>(slot.value())); }
   void reset(const engine::SlotReset& reset);
@@ -143,6 +150,8 @@ class ModelExecutor final : public engine::Executor {
   RunnerConfig config_;
   std::string model_name_;
   cache::CacheSizes cache_sizes_;
+  cache::CacheSizes check_sizes_;  // of the pools that a filled device's check at start has
+  bool filled_ = false;            // cache_sizes_ are what the device had left
   std::optional<cache::PoolMemory> pools_;
   std::optional<cache::PageMover> mover_;  // of pools_
   std::optional<cache::PaintOnFree> painter_;

@@ -9,6 +9,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "cache/memory_plan.h"
+#include "model/device_choice.h"
 #include "runner/model_executor.h"
 #include "weights/config_json.h"
 #include "weights/digest_file.h"
@@ -46,9 +49,54 @@ std::string unlike_its_digests(const model::Model& next, const std::string& fold
 
 }  // namespace
 
-void ModelExecutor::make_pools() {
-  pools_.emplace(model_.make_pools(cache_sizes_, config_.paint_pages));
+/// As many as the option says; of a device that is filled, as many more as a page needs.
+cache::CacheSizes ModelExecutor::sizes_of_check() const {
+  constexpr int64_t kMostBytes = int64_t{64} << 30;
+  for (int64_t bytes = config_.cache_bytes;; bytes *= 2) {
+    try {
+      return sizes_for(bytes);
+    } catch (const ConfigError&) {
+      if (!config_.fill_device || bytes > kMostBytes) {
+        throw;
+      }
+    }
+  }
+}
+
+cache::CacheSizes ModelExecutor::sizes_for(int64_t cache_bytes) const {
+  return cache::fit_cache(cache::cache_shape(model_.config(), model_.cache_formats()),
+                          cache_bytes,
+                          {.max_running_requests = config_.num_slots,
+                           .chunk_tokens = config_.max_step_tokens,
+                           .drafts = config_.drafts.max_drafts > 0});
+}
+
+void ModelExecutor::make_pools(const cache::CacheSizes& sizes) {
+  pools_.emplace(model_.make_pools(sizes, config_.paint_pages));
   mover_.emplace(*pools_);
+}
+
+/// Behind the check at start, when weights, graphs and workspaces are where they stay: whatever the
+/// check took is free again, and what the device has left is known, not estimated.
+void ModelExecutor::fill_device() {
+  if (decode_path_->free_device_bytes() < 0) {
+    return;
+  }
+  mover_.reset();
+  pools_.reset();
+  model::return_unused_memory(model::device_by_name(model_.forward_config().device));
+  const int64_t free = decode_path_->free_device_bytes();
+  if (!filled_) {  // the engine knows the sizes by now, else
+    cache_sizes_ = sizes_for(free - config_.spare_bytes);
+    filled_ = true;
+  }
+  make_pools(cache_sizes_);
+  decode_path_->use_pools(*pools_);
+  log::info("runner",
+            "cache fills the device tokens={} free_bytes={} spare_bytes={}",
+            cache_sizes_.tokens(),
+            free,
+            config_.spare_bytes);
 }
 
 void ModelExecutor::find_token_routes() {
@@ -157,6 +205,7 @@ Status ModelExecutor::release_memory(engine::MemoryParts parts) {
   if (parts.weights) {
     model_.release_weights();
   }
+  model::return_unused_memory(model::device_by_name(model_.forward_config().device));
   return {};
 }
 
@@ -168,7 +217,7 @@ Status ModelExecutor::resume_memory(engine::MemoryParts parts) {
   }
   if (parts.cache && config_.cache_bytes > 0) {
     try {
-      make_pools();
+      make_pools(config_.fill_device ? check_sizes_ : cache_sizes_);
       start_decode_path();
     } catch (const std::exception& error) {
       decode_path_.reset();

@@ -1,6 +1,7 @@
 // How an executor gets its decode path, at start and again when weights or pools are others, and
 // what it runs there.
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,17 +52,26 @@ std::unique_ptr<DecodePath> ModelExecutor::new_decode_path(const std::string& fo
 
 /// With pools that hold nothing yet: the check writes into their first pages.
 void ModelExecutor::start_decode_path() {
+  const auto begin = std::chrono::steady_clock::now();
   decode_path_ = new_decode_path(config_.weights_folder, model_);
   if (!decode_path_) {
     return;
   }
+  const auto made = std::chrono::steady_clock::now();
   const double distance = check_decode_path(model_, *pools_, *decode_path_);
+  const auto checked = std::chrono::steady_clock::now();
   log::info("runner",
-            "decode path=\"{}\" context={} device_bytes={} distance_from_body={:.3f}",
+            "decode path=\"{}\" context={} device_bytes={} distance_from_body={:.3f} make_s={:.2f} "
+            "check_s={:.2f}",
             decode_path_->name(),
             decode_path_->max_context(),
             decode_path_->device_bytes(),
-            distance);
+            distance,
+            std::chrono::duration<double>(made - begin).count(),
+            std::chrono::duration<double>(checked - made).count());
+  if (config_.fill_device) {
+    fill_device();
+  }
 }
 
 /// Of which the step wants draws or logits and nothing else of the body.

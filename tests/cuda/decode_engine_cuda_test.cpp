@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <iterator>
@@ -16,11 +17,14 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <gtest/gtest.h>
 
+#include "base/lock_counter.h"
 #include "cache/allocation_counter.h"
 #include "cache/memory_plan.h"
 #include "cache/pick_codec.h"
+#include "cuda_call_counter.h"
 #include "device/cuda_check.h"
 #include "narrow_flash_gpu.h"
 #include "ops/rope.h"
@@ -226,7 +230,11 @@ TEST_F(NarrowFlashGpu, ChoicesAreAsCloseToDoubleAsTheBodys) {
   EXPECT_GE(1.0 - float_body.picks, 0.5 * (1.0 - kernels.picks));
 }
 
+// On the host or on the device; it takes no lock either, and waits for the device once, for its
+// results.
 TEST_F(NarrowFlashGpu, AStepAfterTheFirstAllocatesNothing) {
+  constexpr int32_t kFirstCounted = 8;
+  constexpr int32_t kEnd = 330;  // over a page's border, and picks leave entries out
   model::ForwardConfig forward;
   forward.device = "cuda";
   forward.max_context = kMostContext;
@@ -245,15 +253,18 @@ TEST_F(NarrowFlashGpu, AStepAfterTheFirstAllocatesNothing) {
                        .checkpoint = nullptr,
                        .num_slots = kSlots,
                        .max_context = kMostContext,
+                       .record_choices = true,
                        .plain_frequencies = ops::rope_frequencies(
                            config.qk_rope_head_dim, config.rope_theta, std::nullopt),
                        .compressed_frequencies = ops::rope_frequencies(
                            config.qk_rope_head_dim, config.compress_rope_theta, config.yarn)});
   for (int32_t slot = 0; slot < kSlots; ++slot) {
-    path->change_page({.slot = RequestSlot(slot),
-                       .block = 0,
-                       .full = cache::FullPage(1 + slot),
-                       .swa = cache::SwaPage(1 + slot)});
+    for (int32_t block = 0; block < 2; ++block) {
+      path->change_page({.slot = RequestSlot(slot),
+                         .block = block,
+                         .full = cache::FullPage(1 + slot + kSlots * block),
+                         .swa = cache::SwaPage(1 + slot + kSlots * block)});
+    }
   }
   engine::SamplingRow greedy;
   greedy.temperature = 0.0F;
@@ -266,7 +277,10 @@ TEST_F(NarrowFlashGpu, AStepAfterTheFirstAllocatesNothing) {
   std::size_t device_before = 0;
   std::size_t device_after = 0;
   std::size_t total = 0;
-  for (int32_t position = 0; position < 200; ++position) {
+  int64_t locks = 0;
+  CudaCalls calls;
+  std::size_t picks = 0;
+  for (int32_t position = 0; position < kEnd; ++position) {
     rows.clear();
     // One row gives its logits to the host; the number of rows changes.
     for (int32_t slot = 0; slot < kSlots - position % 2; ++slot) {
@@ -277,15 +291,62 @@ TEST_F(NarrowFlashGpu, AStepAfterTheFirstAllocatesNothing) {
                               : slot == 1 ? &warm
                                           : &greedy});
     }
-    if (position == 8) {
-      allocations = cache::num_allocations();
+    if (position == kFirstCounted) {
       BALEEN_CUDA_CHECK(cudaMemGetInfo(&device_before, &total));
+      calls = cuda_calls();
+      EXPECT_GT(calls.memory, 0);  // it does count
+      EXPECT_GT(calls.other_waits, 0);
+      allocations = cache::num_allocations();
+      locks = num_locks_of_thread();
     }
     path->run(rows);
+    picks += path->choices()->picks.size();
   }
+  const CudaCalls last = cuda_calls();
   EXPECT_EQ(cache::num_allocations(), allocations);
+  EXPECT_EQ(num_locks_of_thread(), locks);
+  EXPECT_EQ(last.memory, calls.memory);
+  EXPECT_EQ(last.other_waits, calls.other_waits);
+  EXPECT_EQ(last.stream_waits, calls.stream_waits + kEnd - kFirstCounted);
+  EXPECT_GT(picks, 0U);
   BALEEN_CUDA_CHECK(cudaMemGetInfo(&device_after, &total));
   EXPECT_EQ(device_after, device_before);
+}
+
+// A device of 8 GiB, as it were: all but that stays free. Answers do not know how large the cache
+// is.
+TEST_F(NarrowFlashGpu, TheCacheTakesWhatTheDeviceHasLeft) {
+  constexpr int64_t kDevice = int64_t{8} << 30;
+  const auto free_bytes = [] {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    BALEEN_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return static_cast<int64_t>(free);
+  };
+  at::getDeviceAllocator(at::kCUDA)->emptyCache();
+  RunnerConfig runner = kWide;
+  runner.drafts.max_drafts = 3;
+  std::vector<int32_t> expected;
+  {
+    KernelEngine engine("reference+invariant", runner, 256);
+    const auto answer = engine.submit(some_ids(700, 5), 60);
+    answer->wait();
+    expected = answer->ids();
+  }
+  at::getDeviceAllocator(at::kCUDA)->emptyCache();
+  runner.cache_bytes = 64 << 20;
+  runner.fill_device = true;
+  runner.spare_bytes = free_bytes() - kDevice;
+  KernelEngine engine("reference+invariant", runner, 256);
+  const int64_t left = free_bytes() - runner.spare_bytes;
+  std::printf("of %.0f MB, %.0f MB of them the path's, %.1f MB are left\n",
+              static_cast<double>(kDevice) * 1e-6,
+              static_cast<double>(engine.path_bytes()) * 1e-6,
+              static_cast<double>(left) * 1e-6);
+  EXPECT_LE(std::abs(left), kDevice / 100);
+  const auto answer = engine.submit(some_ids(700, 5), 60);
+  answer->wait();
+  EXPECT_EQ(answer->ids(), expected);
 }
 
 TEST_F(NarrowFlashGpu, ThePlanIsWhatIsAllocated) {

@@ -91,6 +91,14 @@ CLI::App* add_bench_prefill(CLI::App& bench) {
       ->check(CLI::Range(int64_t{0}, kMost));
   command->add_option("--replays", flags->bench.replays, "Passes behind each median")
       ->check(CLI::Range(int64_t{1}, int64_t{1 << 20}));
+  command
+      ->add_option("--grouped-from",
+                   flags->bench.forms.fewest_grouped_tokens,
+                   "Tokens from which on experts take their form for many")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  command->add_option("--wide-linears",
+                      flags->bench.forms.wide_linears,
+                      "Whether linears take their form for many tokens");
   command->add_option("--csv", flags->csv, "File to append the rows to");
   command->callback([flags] { bench_prefill(*flags); });
   return command;

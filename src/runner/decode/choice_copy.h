@@ -1,15 +1,16 @@
 #pragma once
-// What the kernels chose for the tokens of a step, taken from the device part by part and put into
-// the records of cache/choice_layout.h. Used by the thread that owns the stream.
+// What the kernels chose for the tokens of a step, taken from the device part by part as the bytes
+// of records (cache/choice_layout.h), which the card has made. Used by the thread that owns the
+// stream. What a step needs is reserved when it is made.
 //
-//   ChoiceCopy choices(config, 512);
+//   ChoiceCopy choices(config, {.part_tokens = 512, .run_tokens = 2048, .max_context = 65536});
 //   choices.clear();
-//   choices.copy(buffers, num_tokens, stream);          // behind the launches of a part
+//   choices.copy(buffers, num_tokens, last_position, stream);   // behind the launches of a part
 //   stream.synchronize();
 //   choices.add(token, position);                       // every token of the part, in order
 
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "base/model_config.h"
 #include "cache/choice_layout.h"
@@ -20,10 +21,15 @@
 
 namespace baleen::runner {
 
+struct ChoiceCopyLimits {
+  int32_t part_tokens = 1;
+  int32_t run_tokens = 1;   // of all parts of a run
+  int64_t max_context = 0;  // tokens of a sequence
+};
+
 class ChoiceCopy {
  public:
-  /// `most_tokens`: of a part.
-  ChoiceCopy(const ModelConfig& config, int32_t most_tokens);
+  ChoiceCopy(const ModelConfig& config, const ChoiceCopyLimits& limits);
 
   void clear();
   /// `buffers` were made with records. `last_position`: the largest of the part; picks are copied
@@ -39,9 +45,9 @@ class ChoiceCopy {
 
  private:
   cache::ChoiceLayout layout_;
-  int32_t num_tokens_ = 0;                // of the latest part
+  std::size_t pick_stride_ = 0;           // bytes of a token in picks_
   device::PinnedBuffer<uint8_t> routes_;  // [tokens, route bytes]
-  device::PinnedBuffer<int32_t> picks_;   // [picking layers, tokens, topk]
+  device::PinnedBuffer<uint8_t> picks_;   // [tokens, pick_stride_], sets layer by layer
   model::ForwardChoices choices_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "kernels/after_projection/after_projection.h"
 #include "kernels/grouped_projection/grouped_projection.h"
+#include "kernels/grouped_prompt/grouped_prompt.h"
 #include "kernels/indexer_scores/indexer_scores.h"
 #include "kernels/indexer_topk/indexer_topk.h"
 #include "kernels/query_finish/query_finish.h"
@@ -245,7 +246,12 @@ void DecodePass::project_out(const DecodeLayer& layer, device::StreamHandle stre
   params.stored = layer.wo_a.format;
   params.output = kernels::LinearOutput::kE4m3;
   params.programmatic = limits_.programmatic;
-  kernels::launch_grouped_projection(params, stream);
+  if (limits_.prompts && limits_.forms.wide_linears &&
+      kernels::grouped_prompt_serves(params)) {  // of the same bits
+    kernels::launch_grouped_prompt(params, stream);
+  } else {
+    kernels::launch_grouped_projection(params, stream);
+  }
   ++num_launches_;
   const kernels::LinearTask task = fp8_task(
       layer.wo_b, work_.output_codes.data(), work_.output_scales.data(), work_.part.data());

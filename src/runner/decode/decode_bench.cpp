@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cache/choice_table.h"
 #include "device/stream.h"
 #include "runner/decode/bench_rates.h"
 #include "runner/decode/choice_copy.h"
@@ -64,7 +65,7 @@ class Bench {
   }
 
   /// The whole step with its choices recorded and copied to the host; graph_us: host time to put
-  /// them into records.
+  /// them into records, and these into the table beside the pools.
   DecodeBenchRow recorded_step(int32_t batch, int64_t context) const {
     const DecodeModel& model = synth_.model();
     DecodeBenchRow row{.part = "step_recorded", .batch = batch, .context = context};
@@ -80,7 +81,10 @@ class Bench {
     row.launches = pass.num_launches();
     const device::Graph graph =
         device::Graph::capture(stream_, [&](device::StreamHandle stream) { pass.record(stream); });
-    ChoiceCopy choices(model.config, batch);
+    ChoiceCopy choices(model.config,
+                       {.part_tokens = batch, .run_tokens = batch, .max_context = context + 1});
+    cache::ChoiceTable table(cache::choice_layout(model.config), batch);
+    const auto position = static_cast<int32_t>(context);
     std::vector<double> times;
     std::vector<double> host_times;
     device::Event begin;
@@ -94,7 +98,14 @@ class Bench {
       const auto host = std::chrono::steady_clock::now();
       choices.clear();
       for (int32_t token = 0; token < batch; ++token) {
-        choices.add(token, static_cast<int32_t>(context));
+        choices.add(token, position);
+      }
+      for (int32_t token = 0; token < batch; ++token) {
+        const auto at = static_cast<std::size_t>(token);
+        table.write(cache::FullPage(1 + token),
+                    position,
+                    choices.choices().routes_of(at),
+                    choices.choices().picks_of(at));
       }
       if (i > 0) {
         times.push_back(time);

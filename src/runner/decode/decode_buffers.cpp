@@ -7,6 +7,7 @@
 #include "kernels/after_projection/after_projection.h"
 #include "kernels/hyper_connection/hyper_connection.h"
 #include "kernels/step_metadata/step_metadata.h"
+#include "numerics/pick_shape.h"
 #include "runner/decode/decode_model.h"
 
 namespace baleen::runner {
@@ -20,6 +21,13 @@ int32_t decode_table_blocks(int64_t max_context) {
 int64_t decode_score_stride(int64_t max_context) {
   const int64_t entries = (max_context + kC4Ratio - 1) / kC4Ratio;
   return (entries + kC4PageEntries - 1) / kC4PageEntries * kC4PageEntries;
+}
+
+int64_t pick_code_stride(const ModelConfig& config, int64_t max_context) {
+  const cache::ChoiceLayout layout = cache::choice_layout(config);
+  const int64_t most = numerics::most_pick_bytes(
+      layout.visible_entries(static_cast<int32_t>(max_context - 1)), layout.topk);
+  return static_cast<int64_t>(layout.picking_layers.size()) * most;
 }
 
 template <class Make>
@@ -75,7 +83,9 @@ void DecodeBuffers::lay_out(const ModelConfig& config, bool records, Make&& make
   if (records) {
     const cache::ChoiceLayout layout = cache::choice_layout(config);
     make(route_record, m * layout.route_bytes());
-    make(pick_record, m * layout.topk * static_cast<int64_t>(layout.picking_layers.size()));
+    const auto picking = static_cast<int64_t>(layout.picking_layers.size());
+    make(pick_record, m * layout.topk * picking);
+    make(pick_codes, m * pick_code_stride(config, max_context));
   }
 }
 

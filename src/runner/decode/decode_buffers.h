@@ -55,6 +55,7 @@ struct DecodeBuffers {
   // Choices of the step, in the order of cache::ChoiceLayout; empty: none are recorded.
   device::Buffer<uint8_t> route_record;  // [max_requests, route bytes]
   device::Buffer<int32_t> pick_record;   // i32 [picking layers, max_requests, top-k], -1 behind
+  device::Buffer<uint8_t> pick_codes;    // [max_requests, pick_code_stride()], see pick_codes.h
 
  private:
   DecodeBuffers(int32_t most_requests, int64_t longest_context, int32_t most_results)
@@ -70,5 +71,7 @@ struct DecodeBuffers {
 int32_t decode_table_blocks(int64_t max_context);
 /// Scores of one request, up to whole pages of entries.
 int64_t decode_score_stride(int64_t max_context);
+/// Bytes of a token's coded picks at most, all layers that pick.
+int64_t pick_code_stride(const ModelConfig& config, int64_t max_context);
 
 }  // namespace baleen::runner

@@ -9,17 +9,13 @@
 #include "kernels/experts/experts.h"
 #include "kernels/experts_prompt/experts_prompt.h"
 #include "kernels/hyper_connection/hyper_connection.h"
+#include "kernels/linear_prompt/linear_prompt.h"
+#include "kernels/pick_codes/pick_codes.h"
 #include "kernels/router/router.h"
 #include "kernels/step_metadata/step_metadata.h"
 #include "kernels/token_rows/token_rows.h"
 
 namespace baleen::runner {
-namespace {
-
-constexpr int32_t kFewestManyTokens =
-    32;  // of a pass of prompts that takes the experts' form for many
-
-}  // namespace
 
 DecodePass::DecodePass(const DecodeModel& model,
                        const DecodeLimits& limits,
@@ -313,8 +309,13 @@ void DecodePass::linears(std::span<const kernels::LinearTask> tasks,
   params.num_tasks = static_cast<int32_t>(tasks.size());
   params.num_tokens = num_tokens;
   params.programmatic = limits_.programmatic;
-  kernels::launch_linear(params, stream);
   ++num_launches_;
+  if (limits_.prompts && limits_.forms.wide_linears &&
+      kernels::linear_prompt_serves(params)) {  // of the same bits
+    kernels::launch_linear_prompt(params, stream);
+    return;
+  }
+  kernels::launch_linear(params, stream);
 }
 
 /// `routed`: number of the layer among those that choose by score.
@@ -365,7 +366,7 @@ void DecodePass::experts(const DecodeLayer& layer, int32_t routed, device::Strea
   params.limit = static_cast<float>(config.swiglu_limit);
   params.shared_limit = params.limit;
   params.programmatic = limits_.programmatic;
-  if (limits_.prompts && tokens_ >= kFewestManyTokens &&
+  if (limits_.prompts && tokens_ >= limits_.forms.fewest_grouped_tokens &&
       kernels::experts_prompt_supported(params)) {  // of the same bits
     kernels::launch_experts_prompt(params, stream);
     num_launches_ += 1 + kernels::kExpertsPromptLaunches;
@@ -400,6 +401,25 @@ void DecodePass::head(device::StreamHandle stream) {
   const kernels::LinearTask task =
       bf16_task(model_.head, rows, work_.logits.data(), kernels::LinearOutput::kFloat32);
   linears({&task, 1}, results_, stream);
+}
+
+/// What the layers picked, as records keep it.
+void DecodePass::code_picks(device::StreamHandle stream) {
+  const auto layers = narrow(model_.config.count_layers(LayerKind::kC4));
+  if (work_.pick_codes.count() == 0 || layers == 0) {
+    return;
+  }
+  kernels::pick_codes({.picks = work_.pick_record.data(),
+                       .layer_stride = int64_t{work_.max_requests} * model_.config.index_topk,
+                       .visible = work_.c4_entries.data(),
+                       .codes = work_.pick_codes.data(),
+                       .token_stride = work_.pick_codes.count() / work_.max_requests,
+                       .errors = work_.errors.data(),
+                       .num_layers = layers,
+                       .num_tokens = tokens_,
+                       .topk = narrow(model_.config.index_topk)},
+                      stream);
+  ++num_launches_;
 }
 
 void DecodePass::record_prompts(const PromptShape& shape,
@@ -464,6 +484,7 @@ void DecodePass::record(device::StreamHandle stream, const StageObserver& observ
   }
   stage("head", -1);
   head(stream);
+  code_picks(stream);
   stage("end", -1);
 }
 

@@ -26,6 +26,7 @@
 #include "kernels/sparse_attention/sparse_attention.h"
 #include "runner/decode/decode_buffers.h"
 #include "runner/decode/decode_model.h"
+#include "runner/decode/prompt_forms.h"
 
 namespace baleen::runner {
 
@@ -37,6 +38,7 @@ struct DecodeLimits {
   int64_t max_context = 0;   // tokens of a sequence, this step's token included
   bool programmatic = true;
   bool prompts = false;  // max_requests may be 1,024 tokens then
+  PromptForms forms = {};
   /// A token's bits do not depend on how many others run, nor on whether it is decoded or part of a
   /// prompt. Up to kMostInvariantContext tokens.
   bool invariant = false;
@@ -124,6 +126,7 @@ class DecodePass {
   void project_out(const DecodeLayer& layer, device::StreamHandle stream);
   void experts(const DecodeLayer& layer, int32_t routed, device::StreamHandle stream);
   void head(device::StreamHandle stream);
+  void code_picks(device::StreamHandle stream);
   void linears(std::span<const kernels::LinearTask> tasks,
                int32_t num_tokens,
                device::StreamHandle stream);

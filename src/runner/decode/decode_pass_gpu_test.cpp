@@ -13,6 +13,8 @@
 
 #include <gtest/gtest.h>
 
+#include "cache/choice_layout.h"
+#include "cache/pick_codec.h"
 #include "device/stream.h"
 #include "kernels/testing/gpu_test.h"
 #include "runner/decode/decode_floor.h"
@@ -356,6 +358,46 @@ TEST_F(DecodePassGpu, InvariantDecodeGivesTheBitsOfAPrompt) {
       different += found[i] != expected[i] ? 1 : 0;
     }
     EXPECT_EQ(different, 0U) << "in a graph of " << graph;
+  }
+}
+
+TEST_F(DecodePassGpu, PicksAreCodedAsRecordsKeepThem) {
+  constexpr int64_t kLongContext = 20'000;
+  DecodeSynth synth({.config = config(), .max_requests = kRequests, .max_context = kLongContext});
+  DecodeBuffers buffers(config(), kRequests, kLongContext, 0, /*records=*/true);
+  DecodePass pass(synth.model(),
+                  {.max_requests = kRequests, .max_context = kLongContext},
+                  synth.inputs(),
+                  buffers,
+                  device::multiprocessor_count());
+  const cache::ChoiceLayout layout = cache::choice_layout(config());
+  const auto topk = static_cast<std::size_t>(layout.topk);
+  const auto layers = layout.picking_layers.size();
+  const auto stride = static_cast<std::size_t>(pick_code_stride(config(), kLongContext));
+  // No set; the first one; bitmaps; low parts of one, two and three bits.
+  for (const int64_t length : {2050L, 2051L, 4000L, 7000L, 9000L, 19'990L}) {
+    synth.set_state(kRequests, length);
+    buffers.pick_codes.fill_bytes(0xEE);
+    pass.record(stream());
+    synchronize();
+    const std::vector<int32_t> picks = buffers.pick_record.to_host();
+    const std::vector<uint8_t> codes = buffers.pick_codes.to_host();
+    const int32_t visible = layout.visible_entries(static_cast<int32_t>(length));
+    for (std::size_t token = 0; token < kRequests; ++token) {
+      std::vector<uint8_t> expected;
+      for (std::size_t layer = 0; layer < layers && visible > layout.topk; ++layer) {
+        const std::size_t row = layer * kRequests + token;
+        cache::encode_picks(
+            std::span(picks).subspan(row * topk, topk), visible, layout.topk, expected);
+      }
+      ASSERT_EQ(static_cast<int64_t>(expected.size()),
+                layout.pick_bytes(static_cast<int32_t>(length)));
+      expected.resize(stride, 0xEE);
+      const auto begin = codes.begin() + static_cast<std::ptrdiff_t>(token * stride);
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), begin))
+          << "length " << length << " token " << token;
+    }
+    EXPECT_EQ(buffers.errors.to_host()[0], 0U);
   }
 }
 

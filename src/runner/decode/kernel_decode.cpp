@@ -1,6 +1,7 @@
 #include "runner/decode/kernel_decode.h"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "device/pinned_buffer.h"
 #include "device/stream.h"
 #include "runner/decode/choice_copy.h"
@@ -39,6 +41,8 @@ class KernelDecode final : public DecodePath {
   void change_page(const cache::PageChange& change) override {
     tables_.change(change.slot, change.block, change.full, change.swa);
   }
+  int64_t free_device_bytes() const override;
+  void use_pools(cache::PoolMemory& pools) override;
   bool draws(const engine::SamplingRow& sampling) const override {
     return sampler_.covers(sampling);
   }
@@ -93,6 +97,8 @@ class KernelDecode final : public DecodePath {
 
   DecodeInputs inputs() const;
   void check(std::span<const DecodeRow> rows) const;
+  void set_pools(cache::PoolMemory& pools);
+  void capture_graphs();
   void copy_tables();
   void launch_graph(const RunPart& part, std::span<const DecodeRow> rows);
   void launch_prompts(const RunPart& part, std::span<const DecodeRow> rows);
@@ -102,6 +108,8 @@ class KernelDecode final : public DecodePath {
   void take_drawn(const RunPart& part, std::span<const DecodeRow> rows);
 
   int32_t device_ = 0;
+  bool invariant_ = false;
+  bool records_ = false;
   int64_t max_context_ = 0;
   int32_t max_row_tokens_ = 1;
   int32_t most_tokens_ = 0;  // of one graph
@@ -149,6 +157,7 @@ int32_t most_row_tokens(const DecodeModel& model) {
 }
 
 DecodeWeights load_weights(const DecodePathContext& context) {
+  const auto begin = std::chrono::steady_clock::now();
   BALEEN_CUDA_CHECK(cudaSetDevice(context.device_index));
   std::shared_ptr<const weights::Checkpoint> checkpoint = context.checkpoint;
   if (!checkpoint) {
@@ -161,15 +170,17 @@ DecodeWeights load_weights(const DecodePathContext& context) {
       *checkpoint,
       {.plain = context.plain_frequencies, .compressed = context.compressed_frequencies},
       /*with_draft=*/context.max_row_tokens > 1);
-  set_pool_views(weights.model, context.pools);
-  if (weights.draft) {
-    set_draft_pool_view(*weights.draft, context.config.num_hidden_layers, context.pools);
-  }
+  log::info("runner",
+            "weights on the card bytes={} load_s={:.2f}",
+            weights.memory.bytes(),
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   return weights;
 }
 
 KernelDecode::KernelDecode(const DecodePathContext& context)
     : device_(context.device_index),
+      invariant_(context.invariant),
+      records_(context.record_choices),
       max_context_(context.max_context),
       most_tokens_(std::min(context.num_slots * context.max_row_tokens, kMostDecodeTokens)),
       most_run_tokens_(
@@ -188,8 +199,8 @@ KernelDecode::KernelDecode(const DecodePathContext& context)
               context.config.vocab_size),
       streams_(keeps_streams_ ? most_run_tokens_ * static_cast<int64_t>(stream_bytes_) : 0),
       refused_(1) {
+  set_pools(context.pools);
   max_row_tokens_ = std::min(context.max_row_tokens, most_row_tokens(weights_.model));
-  state_.fill_bytes(0);
   const auto slots = static_cast<std::size_t>(context.num_slots);
   const auto results = static_cast<std::size_t>(logits_.count()) / vocab_;
   run_rows_.reserve(slots);
@@ -200,12 +211,7 @@ KernelDecode::KernelDecode(const DecodePathContext& context)
   slots_.reserve(static_cast<std::size_t>(most_tokens_));
   prompt_pieces_.reserve(kMostPassRows);
   result_rows_.reserve(kMostPassResults);
-  graphs_ = std::make_unique<DecodeGraphs>(weights_.model,
-                                           inputs(),
-                                           decode_shapes(most_tokens_, max_context_),
-                                           stream_,
-                                           context.invariant,
-                                           context.record_choices);
+  capture_graphs();
   const PromptTables tables{.full = table_memory_.full.data(),
                             .window = table_memory_.window.data(),
                             .blocks = decode_table_blocks(max_context_),
@@ -213,8 +219,11 @@ KernelDecode::KernelDecode(const DecodePathContext& context)
   prompts_ =
       std::make_unique<PromptRunner>(weights_.model, tables, max_context_, context.record_choices);
   if (context.record_choices) {
-    choices_ = std::make_unique<ChoiceCopy>(context.config,
-                                            std::max(most_tokens_, prompts_->max_tokens()));
+    choices_ = std::make_unique<ChoiceCopy>(
+        context.config,
+        ChoiceCopyLimits{.part_tokens = std::max(most_tokens_, prompts_->max_tokens()),
+                         .run_tokens = most_run_tokens_,
+                         .max_context = max_context_});
   }
   if (weights_.draft) {
     drafts_ = std::make_unique<DraftRunner>(*weights_.draft, tables, max_context_);
@@ -224,6 +233,41 @@ KernelDecode::KernelDecode(const DecodePathContext& context)
                                                 .pass_tokens = prompts_->max_tokens(),
                                                 .pass_rows = kMostPassRows,
                                                 .pass_results = kMostPassResults});
+}
+
+void KernelDecode::set_pools(cache::PoolMemory& pools) {
+  set_pool_views(weights_.model, pools);
+  if (weights_.draft) {
+    set_draft_pool_view(*weights_.draft, weights_.model.config.num_hidden_layers, pools);
+  }
+}
+
+/// With inputs that name no request: every graph runs once before it is captured.
+void KernelDecode::capture_graphs() {
+  state_.fill_bytes(0);
+  graphs_ = std::make_unique<DecodeGraphs>(weights_.model,
+                                           inputs(),
+                                           decode_shapes(most_tokens_, max_context_),
+                                           stream_,
+                                           invariant_,
+                                           records_);
+}
+
+int64_t KernelDecode::free_device_bytes() const {
+  BALEEN_CUDA_CHECK(cudaSetDevice(device_));
+  std::size_t free = 0;
+  std::size_t total = 0;
+  BALEEN_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free);
+}
+
+/// Graphs hold the addresses of pools; passes of prompts and drafts read the model's.
+void KernelDecode::use_pools(cache::PoolMemory& pools) {
+  BALEEN_CUDA_CHECK(cudaSetDevice(device_));
+  stream_.synchronize();
+  graphs_.reset();  // first: its memory is wanted again
+  set_pools(pools);
+  capture_graphs();
 }
 
 DecodeInputs KernelDecode::inputs() const {

@@ -24,12 +24,12 @@ double prompt_bench_median(std::vector<double> times) {
 
 class PromptBench {
  public:
-  PromptBench(const DecodeSynth& synth, int64_t max_context, int32_t replays)
+  PromptBench(const DecodeSynth& synth, int64_t max_context, const PromptBenchOptions& options)
       : synth_(synth),
-        replays_(replays),
+        replays_(options.replays),
         read_tb_s_(measured_read_tb_s(stream_)),
         fp8_pflop_s_(measured_fp8_pflop_s(stream_)),
-        prompts_(synth.model(), tables(synth), max_context) {}
+        prompts_(synth.model(), tables(synth), max_context, /*records=*/false, options.forms) {}
 
   void run(int32_t tokens,
            int64_t position,
@@ -157,7 +157,7 @@ void run_prompt_bench(const PromptBenchOptions& options,
                      .max_requests = 1,
                      .max_context = longest + 1,
                      .window_blocks = most / 256 + 2});
-  PromptBench bench(synth, longest, options.replays);
+  PromptBench bench(synth, longest, options);
   for (const int64_t position : options.positions) {
     for (const int32_t tokens : options.tokens) {
       synth.set_state(1, position + tokens);

@@ -10,6 +10,7 @@
 
 #include "base/model_config.h"
 #include "runner/decode/decode_bench.h"
+#include "runner/decode/prompt_forms.h"
 
 namespace baleen::runner {
 
@@ -17,6 +18,7 @@ struct PromptBenchOptions {
   ModelConfig config;
   std::vector<int32_t> tokens = {64, 256, 512, 1024};  // of a pass
   std::vector<int64_t> positions = {0};                // tokens before the pass
+  PromptForms forms = {};
   int32_t replays = 10;
 };
 

@@ -29,7 +29,8 @@ int32_t most_pass_tokens(int64_t max_context) {
 PromptRunner::PromptRunner(const DecodeModel& model,
                            const PromptTables& tables,
                            int64_t max_context,
-                           bool records)
+                           bool records,
+                           const PromptForms& forms)
     : tables_(tables),
       max_tokens_(most_pass_tokens(max_context)),
       host_state_(state_numbers(max_tokens_)),
@@ -43,7 +44,8 @@ PromptRunner::PromptRunner(const DecodeModel& model,
             {.max_requests = max_tokens_,
              .max_context = max_context,
              .programmatic = false,
-             .prompts = true},
+             .prompts = true,
+             .forms = forms},
             inputs(),
             buffers_,
             device::multiprocessor_count()) {

@@ -51,7 +51,8 @@ class PromptRunner {
   PromptRunner(const DecodeModel& model,
                const PromptTables& tables,
                int64_t max_context,
-               bool records = false);
+               bool records = false,
+               const PromptForms& forms = {});
 
   int32_t max_tokens() const { return max_tokens_; }
   /// Of the draft layer: bf16 [max_tokens, n·H], what the next run begins from; by token of it.

@@ -1,0 +1,77 @@
+// What a step on kernels decides on the host costs no allocation and no lock once it has run
+// before.
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/lock_counter.h"
+#include "cache/allocation_counter.h"
+#include "runner/decode/decode_tables.h"
+#include "runner/decode/run_parts.h"
+
+namespace baleen::runner {
+namespace {
+
+constexpr int32_t kSlots = 16;
+constexpr int32_t kBlocks = 8;
+constexpr RunLimits kLimits{.graph_tokens = 64, .row_tokens = 4, .pass_tokens = 512};
+
+/// Steps of 16 sequences: decoding, verifying and prompts, over new pages now and then.
+void run_steps(DecodeTables& tables,
+               RunParts& parts,
+               std::vector<RunRow>& rows,
+               std::vector<RequestSlot>& slots,
+               int32_t count) {
+  std::mt19937 random(3);
+  int64_t tokens = 0;
+  for (int32_t step = 0; step < count; ++step) {
+    rows.clear();
+    slots.clear();
+    for (int32_t slot = 0; slot < kSlots; ++slot) {
+      const auto draw = static_cast<int32_t>(random() % 8);
+      const bool prompt = draw == 0;
+      const int32_t row_tokens = prompt ? 300 : 1 + draw % 4;
+      rows.push_back({.tokens = row_tokens, .first_result = prompt ? row_tokens - 1 : 0});
+      for (int32_t token = 0; !prompt && token < row_tokens; ++token) {
+        slots.push_back(RequestSlot(slot));
+      }
+      if (draw == 1) {
+        const auto page = static_cast<int32_t>(1 + random() % 1000);
+        tables.change(RequestSlot(slot),
+                      static_cast<int32_t>(random() % kBlocks),
+                      cache::FullPage(page),
+                      cache::SwaPage(page));
+      }
+    }
+    tables.set_rows(slots);
+    tables.clear_pending();
+    parts.split(rows);
+    for (const RunPart& part : parts.parts()) {
+      tokens += part.num_tokens;
+    }
+  }
+  EXPECT_GT(tokens, count * kSlots);
+}
+
+TEST(DecodeHostCostsTest, AWarmStepAllocatesNothingAndTakesNoLock) {
+  std::vector<int32_t> full(kSlots * kBlocks, 0);
+  std::vector<int32_t> window(full.size(), 0);
+  std::vector<int32_t> step(static_cast<std::size_t>(4 * kSlots * kBlocks), 0);
+  DecodeTables tables({.full = full, .window = window, .rows = step}, kBlocks);
+  RunParts parts(kLimits);
+  std::vector<RunRow> rows;
+  std::vector<RequestSlot> slots;
+  run_steps(tables, parts, rows, slots, 200);
+  const int64_t allocations = cache::num_allocations_of_thread();
+  const int64_t locks = num_locks_of_thread();
+  run_steps(tables, parts, rows, slots, 200);
+  EXPECT_EQ(cache::num_allocations_of_thread(), allocations);
+  EXPECT_EQ(num_locks_of_thread(), locks);
+}
+
+}  // namespace
+}  // namespace baleen::runner
