@@ -379,8 +379,8 @@ TEST(DecodePathTest, TheCacheTakesWhatTheDeviceHasLeft) {
     return std::make_unique<ForgetfulPath>(context, 3000, use, /*prompts=*/true);
   };
   const auto pages = [](const ModelExecutor& executor) {
-    const auto& sizes = executor.capacity().cache->sizes;
-    return std::pair(sizes.full_pages, sizes.swa_pages);
+    const engine::ExecutorCapacity capacity = executor.capacity();
+    return std::pair(capacity.cache->sizes.full_pages, capacity.cache->sizes.swa_pages);
   };
   ModelExecutor filled(fixed_order_model(), runner, "tiny");
   EXPECT_EQ(use.pool_changes, 1);

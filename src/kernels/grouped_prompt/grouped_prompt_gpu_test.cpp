@@ -15,7 +15,9 @@ using testing::LinearCase;
 using testing::LinearCaseShape;
 using GroupedPromptGpu = testing::GpuTest;
 
-GroupedProjectionParams params_of(LinearCase& one, const LinearCaseShape& shape, int32_t tokens) {
+GroupedProjectionParams prompt_params_of(LinearCase& one,
+                                         const LinearCaseShape& shape,
+                                         int32_t tokens) {
   const LinearTask task = one.task();
   return {.weight = task.weight,
           .weight_scales = task.weight_scales,
@@ -30,14 +32,14 @@ GroupedProjectionParams params_of(LinearCase& one, const LinearCaseShape& shape,
           .output = LinearOutput::kE4m3};
 }
 
-struct Result {
+struct PromptResult {
   std::vector<uint8_t> codes;   // and one row of paint
   std::vector<uint8_t> scales;  // likewise
-  friend bool operator==(const Result&, const Result&) = default;
+  friend bool operator==(const PromptResult&, const PromptResult&) = default;
 };
 
-Result result_of(const LinearCase& one, int32_t tokens) {
-  Result result{one.y_bytes(), one.y_scales()};
+PromptResult prompt_result_of(const LinearCase& one, int32_t tokens) {
+  PromptResult result{one.y_bytes(), one.y_scales()};
   result.codes.resize(static_cast<std::size_t>((tokens + 1) * one.rows()));
   result.scales.resize(static_cast<std::size_t>((tokens + 1) * one.rows() / 128));
   return result;
@@ -61,17 +63,17 @@ TEST_F(GroupedPromptGpu, GivesTheBitsOfTheFormForFewTokens) {
                                 .format = WeightFormat::kE4m3AsBf16};
     LinearCase one(shape, one_case.tokens.back(), 51);
     for (const int32_t tokens : one_case.tokens) {
-      const GroupedProjectionParams params = params_of(one, shape, tokens);
+      const GroupedProjectionParams params = prompt_params_of(one, shape, tokens);
       ASSERT_TRUE(grouped_prompt_serves(params)) << one_case.groups << " M " << tokens;
       one.paint();
       launch_grouped_projection(params, stream());
       synchronize();
-      const Result expected = result_of(one, tokens);
+      const PromptResult expected = prompt_result_of(one, tokens);
       for (int repeat = 0; repeat < 3; ++repeat) {
         one.paint();
         launch_grouped_prompt(params, stream());
         synchronize();
-        const Result found = result_of(one, tokens);
+        const PromptResult found = prompt_result_of(one, tokens);
         EXPECT_TRUE(found.codes == expected.codes) << one_case.groups << " M " << tokens;
         EXPECT_TRUE(found.scales == expected.scales) << one_case.groups << " M " << tokens;
       }
@@ -83,13 +85,13 @@ TEST_F(GroupedPromptGpu, SaysWhatItDoesNotServe) {
   const LinearCaseShape shape{
       .outputs = 1024, .inputs = 512, .groups = 16, .format = WeightFormat::kE4m3AsBf16};
   LinearCase one(shape, 65, 52);
-  GroupedProjectionParams params = params_of(one, shape, 65);
+  GroupedProjectionParams params = prompt_params_of(one, shape, 65);
   EXPECT_TRUE(grouped_prompt_serves(params));
   params.output = LinearOutput::kBf16;
   EXPECT_FALSE(grouped_prompt_serves(params));
-  params = params_of(one, shape, 64);
+  params = prompt_params_of(one, shape, 64);
   EXPECT_FALSE(grouped_prompt_serves(params));
-  params = params_of(one, shape, 65);
+  params = prompt_params_of(one, shape, 65);
   params.groups = 8;  // 64 tiles
   EXPECT_FALSE(grouped_prompt_serves(params));
   params.groups = 16;

@@ -16,22 +16,22 @@
 namespace baleen::runner {
 namespace {
 
-constexpr int32_t kSlots = 16;
-constexpr int32_t kBlocks = 8;
-constexpr RunLimits kLimits{.graph_tokens = 64, .row_tokens = 4, .pass_tokens = 512};
+constexpr int32_t kCostSlots = 16;
+constexpr int32_t kCostBlocks = 8;
+constexpr RunLimits kCostLimits{.graph_tokens = 64, .row_tokens = 4, .pass_tokens = 512};
 
 /// Steps of 16 sequences: decoding, verifying and prompts, over new pages now and then.
-void run_steps(DecodeTables& tables,
-               RunParts& parts,
-               std::vector<RunRow>& rows,
-               std::vector<RequestSlot>& slots,
-               int32_t count) {
+void run_costed_steps(DecodeTables& tables,
+                      RunParts& parts,
+                      std::vector<RunRow>& rows,
+                      std::vector<RequestSlot>& slots,
+                      int32_t count) {
   std::mt19937 random(3);
   int64_t tokens = 0;
   for (int32_t step = 0; step < count; ++step) {
     rows.clear();
     slots.clear();
-    for (int32_t slot = 0; slot < kSlots; ++slot) {
+    for (int32_t slot = 0; slot < kCostSlots; ++slot) {
       const auto draw = static_cast<int32_t>(random() % 8);
       const bool prompt = draw == 0;
       const int32_t row_tokens = prompt ? 300 : 1 + draw % 4;
@@ -42,7 +42,7 @@ void run_steps(DecodeTables& tables,
       if (draw == 1) {
         const auto page = static_cast<int32_t>(1 + random() % 1000);
         tables.change(RequestSlot(slot),
-                      static_cast<int32_t>(random() % kBlocks),
+                      static_cast<int32_t>(random() % kCostBlocks),
                       cache::FullPage(page),
                       cache::SwaPage(page));
       }
@@ -54,21 +54,21 @@ void run_steps(DecodeTables& tables,
       tokens += part.num_tokens;
     }
   }
-  EXPECT_GT(tokens, count * kSlots);
+  EXPECT_GT(tokens, count * kCostSlots);
 }
 
 TEST(DecodeHostCostsTest, AWarmStepAllocatesNothingAndTakesNoLock) {
-  std::vector<int32_t> full(kSlots * kBlocks, 0);
+  std::vector<int32_t> full(kCostSlots * kCostBlocks, 0);
   std::vector<int32_t> window(full.size(), 0);
-  std::vector<int32_t> step(static_cast<std::size_t>(4 * kSlots * kBlocks), 0);
-  DecodeTables tables({.full = full, .window = window, .rows = step}, kBlocks);
-  RunParts parts(kLimits);
+  std::vector<int32_t> step(static_cast<std::size_t>(4 * kCostSlots * kCostBlocks), 0);
+  DecodeTables tables({.full = full, .window = window, .rows = step}, kCostBlocks);
+  RunParts parts(kCostLimits);
   std::vector<RunRow> rows;
   std::vector<RequestSlot> slots;
-  run_steps(tables, parts, rows, slots, 200);
+  run_costed_steps(tables, parts, rows, slots, 200);
   const int64_t allocations = cache::num_allocations_of_thread();
   const int64_t locks = num_locks_of_thread();
-  run_steps(tables, parts, rows, slots, 200);
+  run_costed_steps(tables, parts, rows, slots, 200);
   EXPECT_EQ(cache::num_allocations_of_thread(), allocations);
   EXPECT_EQ(num_locks_of_thread(), locks);
 }
