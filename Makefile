@@ -73,9 +73,10 @@ goldens:         ## make the model fixtures of tests/golden again from their ref
 format:          ## mend the layout of all C++ files
 	@tools/check_format --fix
 
-check:           ## format and room check
+check:           ## format, rooms, and names that the pages give
 	@tools/check_format
 	@python3 tools/check_rooms.py
+	@python3 tools/check_docs.py
 	@python3 tools/generate_wgmma.py --check
 
 clean:           ## remove all build output
