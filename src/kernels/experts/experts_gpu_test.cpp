@@ -315,15 +315,7 @@ TEST_F(ExpertsGpuSmall, UnsupportedShapesAbort) {
 
 /// The published widths: 4,096 inputs, a quarter of 2,048 channels, three tokens.
 TEST_F(ExpertsGpu, PublishedShape) {
-  ExpertScene scene({.hidden = 4096,
-                     .width = 512,
-                     .num_experts = 4,
-                     .top = 2,
-                     .shared = true,
-                     .scale_low = 114,
-                     .scale_high = 120,
-                     .leaf_blocks = 2},
-                    22);
+  ExpertScene scene(published_shape(512, 4), 22);
   const SceneInput x = scene.input(3);
   const auto routes = scene.routes(3);
   const auto weights = scene.weights(3);

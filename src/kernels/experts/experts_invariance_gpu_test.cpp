@@ -12,17 +12,6 @@ namespace {
 
 using ExpertsInvarianceGpu = GpuTest;
 
-SceneShape medium_shape() {
-  return {.hidden = 1024,
-          .width = 512,
-          .num_experts = 32,
-          .top = 6,
-          .shared = true,
-          .scale_low = 114,
-          .scale_high = 120,
-          .leaf_blocks = 2};
-}
-
 TEST_F(ExpertsInvarianceGpu, ARowHasTheSameBitsInEveryBatch) {
   ExpertScene scene(medium_shape(), 31);
   const int64_t most = 257;

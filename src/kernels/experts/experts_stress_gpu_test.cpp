@@ -22,15 +22,7 @@ class ExpertsStressGpu : public GpuTest {
   /// The results of every launch must agree. 24 tokens: some groups take a second up item; normal
   /// and FP8 units.
   void replay(int64_t tokens, int replays) {
-    ExpertScene scene({.hidden = 1024,
-                       .width = 512,
-                       .num_experts = 32,
-                       .top = 6,
-                       .shared = true,
-                       .scale_low = 114,
-                       .scale_high = 120,
-                       .leaf_blocks = 2},
-                      32);
+    ExpertScene scene(medium_shape(), 32);
     const SceneInput x = scene.input(tokens);
     ExpertBatch batch = scene.batch(x, scene.routes(tokens), scene.weights(tokens));
     build_expert_lists(batch.lists, stream());

@@ -111,15 +111,7 @@ TEST_F(ExpertsPromptGpuSmall, ZeroTokensAndShapesThatAreNotCovered) {
 
 /// The published widths, 1,024 tokens over a few experts: groups of every kind.
 TEST_F(ExpertsPromptGpu, PublishedWidthsGiveTheBitsOfTheExpertsOfADecodeStep) {
-  ExpertScene scene({.hidden = 4096,
-                     .width = 2048,
-                     .num_experts = 6,
-                     .top = 2,
-                     .shared = true,
-                     .scale_low = 114,
-                     .scale_high = 120,
-                     .leaf_blocks = 2},
-                    45);
+  ExpertScene scene(published_shape(2048, 6), 45);
   for (const int64_t tokens : {70, 1024}) {
     expect_bits_of_experts(
         scene, scene.routes(tokens), MoeRound::kPerExpert, std::to_string(tokens));
@@ -127,15 +119,7 @@ TEST_F(ExpertsPromptGpu, PublishedWidthsGiveTheBitsOfTheExpertsOfADecodeStep) {
 }
 
 TEST_F(ExpertsPromptGpu, HundredsOfReplaysGiveEqualBits) {
-  ExpertScene scene({.hidden = 1024,
-                     .width = 512,
-                     .num_experts = 32,
-                     .top = 6,
-                     .shared = true,
-                     .scale_low = 114,
-                     .scale_high = 120,
-                     .leaf_blocks = 2},
-                    46);
+  ExpertScene scene(medium_shape(), 46);
   constexpr int64_t kTokens = 200;
   ExpertBatch batch =
       scene.batch(scene.input(kTokens), scene.routes(kTokens), scene.weights(kTokens));

@@ -33,6 +33,30 @@ struct SceneShape {
   int32_t leaf_blocks = 1;
 };
 
+/// Many experts of few channels: with 24 tokens some groups take a second item; all forms of units.
+inline SceneShape medium_shape() {
+  return {.hidden = 1024,
+          .width = 512,
+          .num_experts = 32,
+          .top = 6,
+          .shared = true,
+          .scale_low = 114,
+          .scale_high = 120,
+          .leaf_blocks = 2};
+}
+
+/// The published inputs over a few experts.
+inline SceneShape published_shape(int32_t width, int32_t num_experts) {
+  return {.hidden = 4096,
+          .width = width,
+          .num_experts = num_experts,
+          .top = 2,
+          .shared = true,
+          .scale_low = 114,
+          .scale_high = 120,
+          .leaf_blocks = 2};
+}
+
 /// Activations of a batch as the kernel takes them, and as values.
 struct SceneInput {
   std::vector<uint8_t> codes;
