@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/model_config.h"
+#include "base/process_figures.h"
 #include "base/result.h"
 #include "base/strong_id.h"
 
@@ -108,6 +109,18 @@ TEST(ModelConfigTest, NamesTheKeyAtFault) {
   config.index_head_dim = 24;
   EXPECT_THAT(validation_error(config),
               testing::HasSubstr("index_head_dim must be a power of two"));
+}
+
+TEST(ProcessFiguresTest, PeakIsNotBelowNowAndAgeGrows) {
+  const double now = process_memory_bytes("VmRSS");
+  EXPECT_GT(now, 1e6);
+  EXPECT_LT(now, 1e12);
+  EXPECT_GE(process_memory_bytes("VmHWM"), now);
+  EXPECT_EQ(process_memory_bytes("VmNothing"), 0.0);
+  const double age = process_age_s();
+  EXPECT_GT(age, 0.0);
+  EXPECT_LT(age, 3600.0);
+  EXPECT_GE(process_age_s(), age);
 }
 
 }  // namespace

@@ -216,14 +216,4 @@ Result<Score> ExternalVerifier::verify(const RewardInput& input, const CallLimit
   return score;
 }
 
-std::vector<KnownCase> ExternalVerifier::known_cases() const {
-  KnownCase right;
-  right.input.prompt = "2+2=";
-  right.input.response = "\\boxed{4}";
-  right.input.label = "4";
-  KnownCase wrong = right;
-  wrong.input.response = "\\boxed{5}";
-  return {right, wrong};
-}
-
 }  // namespace baleen::rewards

@@ -81,14 +81,4 @@ Result<Score> RemoteVerifier::verify(const RewardInput& input, const CallLimits&
   return last;
 }
 
-std::vector<KnownCase> RemoteVerifier::known_cases() const {
-  KnownCase right;
-  right.input.prompt = "2+2=";
-  right.input.response = "\\boxed{4}";
-  right.input.label = "4";
-  KnownCase wrong = right;
-  wrong.input.response = "\\boxed{5}";
-  return {right, wrong};
-}
-
 }  // namespace baleen::rewards

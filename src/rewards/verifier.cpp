@@ -22,6 +22,16 @@ Result<std::vector<Score>> Verifier::verify_group(std::span<const RewardInput> i
   return scores;
 }
 
+std::vector<KnownCase> boxed_sum_cases() {
+  KnownCase right;
+  right.input.prompt = "2+2=";
+  right.input.response = "\\boxed{4}";
+  right.input.label = "4";
+  KnownCase wrong = right;
+  wrong.input.response = "\\boxed{5}";
+  return {right, wrong};
+}
+
 void self_test(const Verifier& verifier, std::chrono::milliseconds timeout) {
   for (const KnownCase& known : verifier.known_cases()) {
     const CallLimits limits{std::chrono::steady_clock::now() + timeout};

@@ -1,27 +1,13 @@
 #include "rl/rl_metrics.h"
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 
+#include "base/process_figures.h"
 #include "policy/rollout_metrics.h"
 
 namespace baleen::rl {
 namespace {
-
-/// Highest memory use of the process so far, bytes; 0 where the system does not say.
-double peak_memory() {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  while (status >> word) {
-    if (word == "VmHWM:") {
-      double kib = 0.0;
-      status >> kib;
-      return kib * 1024.0;
-    }
-  }
-  return 0.0;
-}
 
 void add_cache(const RolloutBatch& batch, policy::Metrics& out) {
   double cached = 0.0;
@@ -88,7 +74,7 @@ policy::Metrics rollout_metrics(const RlConfig& config,
                    seconds.generate > 0.0
                        ? static_cast<double>(timings.generated_tokens) / seconds.generate
                        : 0.0);
-  out.emplace_back("perf/peak_mem_bytes/train", peak_memory());
+  out.emplace_back("perf/peak_mem_bytes/train", process_memory_bytes("VmHWM"));
   return out;
 }
 

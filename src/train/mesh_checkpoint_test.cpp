@@ -23,16 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TrainerConfig saved_config(OptimizerKind kind) {
-  TrainerConfig config;
-  config.schedule = {
-      .peak = 2e-3, .min = 1e-4, .warmup_steps = 2, .num_steps = 6, .style = DecayStyle::kCosine};
-  config.optimizer.kind = kind;
-  config.objective.mtp_weight = 0.2;
-  config.bias_rate = 1e-3;
-  return config;
-}
-
 model::ModelParameters saved_nano(uint64_t seed) {
   return fresh_nano(nano_config({.with_mtp = true, .o_groups = 4}), seed, at::kFloat);
 }
@@ -83,7 +73,7 @@ class MeshCheckpointTest : public testing::Test {
     const bool fresh = !fs::exists(from / "latest");
     const MeshJob job{
         .mesh_case = shape.empty() ? mesh::MeshCase{.name = "one"} : shape_named(shape),
-        .config = saved_config(kind),
+        .config = saved_run_config(kind),
         .freeze = {.indexer = true}};
     on_ranks(job, saved_nano(fresh ? 3 : 77), [&](MeshTrainer& trainer) {
       EXPECT_NE(restore_checkpoint(from,
@@ -103,7 +93,7 @@ class MeshCheckpointTest : public testing::Test {
   void run_plain(OptimizerKind kind, const fs::path& from, int64_t steps, const fs::path& to) {
     const bool fresh = !fs::exists(from / "latest");
     Trainer trainer(plain_masters(saved_nano(fresh ? 3 : 77), {.indexer = true}),
-                    saved_config(kind));
+                    saved_run_config(kind));
     restore_checkpoint(from, trainer, options_.settings);
     while (trainer.next_step() < steps) {
       trainer.step(drawn_samples(trainer.next_step()));
@@ -158,7 +148,7 @@ TEST_F(MeshCheckpointTest, MuonsMatricesGoToOtherRanks) {
 TEST_F(MeshCheckpointTest, AnErrorOfAnyRankLeavesTheOldCheckpoint) {
   run("tp2_pp2_dp2", OptimizerKind::kAdamW, root_ / "none", 1, root_ / "run");
   const MeshJob job{.mesh_case = shape_named("tp2_pp2_dp2"),
-                    .config = saved_config(OptimizerKind::kAdamW),
+                    .config = saved_run_config(OptimizerKind::kAdamW),
                     .freeze = {.indexer = true}};
   try {
     on_ranks(job, saved_nano(77), [&](MeshTrainer& trainer) {

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/process_figures.h"
 #include "train/loss_plot.h"
 #include "train/metrics_file.h"
 #include "train/published.h"
@@ -32,20 +32,6 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// Highest memory use of the process so far, bytes; 0 where the system does not say.
-double peak_memory_bytes() {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  while (status >> word) {
-    if (word == "VmHWM:") {
-      double kib = 0.0;
-      status >> kib;
-      return kib * 1024.0;
-    }
-  }
-  return 0.0;
-}
-
 Metrics metrics_of(const StepReport& report, const SftProgress& progress, int64_t bad_lines) {
   return {{"train/step", static_cast<double>(report.step)},
           {"train/loss", report.loss},
@@ -61,7 +47,7 @@ Metrics metrics_of(const StepReport& report, const SftProgress& progress, int64_
           {"data/bad_lines", static_cast<double>(bad_lines)},
           {"perf/step_time", progress.step_seconds},
           {"perf/tokens_per_sec", progress.tokens_per_second},
-          {"perf/peak_mem_bytes/train", peak_memory_bytes()}};
+          {"perf/peak_mem_bytes/train", process_memory_bytes("VmHWM")}};
 }
 
 std::string clock_text(double seconds) {

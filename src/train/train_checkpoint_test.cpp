@@ -21,22 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TrainerConfig run_config(OptimizerKind kind) {
-  TrainerConfig config;
-  config.schedule = {
-      .peak = 2e-3, .min = 1e-4, .warmup_steps = 2, .num_steps = 6, .style = DecayStyle::kCosine};
-  config.optimizer.kind = kind;
-  config.objective.mtp_weight = 0.2;
-  config.bias_rate = 1e-3;
-  return config;
-}
-
 Trainer new_trainer(OptimizerKind kind, WeightRounding rounding, uint64_t seed = 3) {
   model::ModelParameters params = fresh_nano(nano_config({.with_mtp = true}), seed, at::kFloat);
   if (rounding == WeightRounding::kServed) {
     model::set_formats(params, {ops::LinearFormat::kFp8, ops::LinearFormat::kFp4});
   }
-  TrainerConfig config = run_config(kind);
+  TrainerConfig config = saved_run_config(kind);
   if (rounding == WeightRounding::kServed) {
     config.objective.numerics = ops::Numerics::reference();
   }
@@ -212,7 +202,7 @@ TEST_F(TrainCheckpointTest, DamageIsNamed) {
 TEST_F(TrainCheckpointTest, OptimizerStateIsNeverMadeUpSilently) {
   Trainer frozen(plain_masters(fresh_nano(nano_config({.with_mtp = true}), 3, at::kFloat),
                                {.indexer = true, .patterns = {"layers\\.1\\.attn\\.wkv.*"}}),
-                 run_config(OptimizerKind::kAdamW));
+                 saved_run_config(OptimizerKind::kAdamW));
   save_checkpoint(root_, frozen, options_);
   Trainer trainer = new_trainer(OptimizerKind::kAdamW, WeightRounding::kNone);
   EXPECT_THAT(fault_of([&] { restore_checkpoint(root_, trainer, options_.settings); }),
@@ -286,7 +276,7 @@ TEST(TrainMemoryTest, LoadingAndResumingStayUnderTheSteadyState) {
       model::ModelParameters params =
           model::load_parameters(root / "model", at::TensorOptions(at::kFloat), true);
       Trainer trainer(plain_masters(std::move(params), {.indexer = true}, rounding),
-                      run_config(OptimizerKind::kAdamW));
+                      saved_run_config(OptimizerKind::kAdamW));
       restore_checkpoint(root, trainer, options.settings);
       const int64_t steady = trainer.masters().bytes() + trainer.optimizer().bytes();
       EXPECT_GE(counter->peak, steady);
@@ -323,7 +313,7 @@ TEST(TrainMemoryTest, RanksLoadUnderTheirSteadyStateAndKeepNothingOfAStep) {
         {.ranks = ranks},
         fresh_nano(nano_config({.with_mtp = true}), 77, at::kFloat),
         [](model::ModelParameters own) { return plain_masters(std::move(own), {.indexer = true}); },
-        run_config(OptimizerKind::kAdamW),
+        saved_run_config(OptimizerKind::kAdamW),
         /*threads=*/1,
         [&](RunRank& rank) {
           restore_checkpoint(

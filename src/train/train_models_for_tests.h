@@ -22,6 +22,17 @@ inline model::ModelParameters toy_parameters(at::ScalarType dtype = at::kDouble)
   return model::make_hash_filled(model::golden_toy_config(), {}, at::TensorOptions(dtype));
 }
 
+/// Every part of a state moves: rate, both moments or momentum, router biases, the MTP block.
+inline TrainerConfig saved_run_config(OptimizerKind kind) {
+  TrainerConfig config;
+  config.schedule = {
+      .peak = 2e-3, .min = 1e-4, .warmup_steps = 2, .num_steps = 6, .style = DecayStyle::kCosine};
+  config.optimizer.kind = kind;
+  config.objective.mtp_weight = 0.2;
+  config.bias_rate = 1e-3;
+  return config;
+}
+
 /// Pseudo-random tokens; every token from the third on is a target, with uneven weights.
 inline Sample some_sample(int64_t number, int64_t length, int64_t vocab) {
   Sample sample;

@@ -15,13 +15,13 @@
 #include "apps/bench/kernels.h"
 #include "apps/bench/load/serve_bench.h"
 #include "apps/bench/prefill.h"
-#include "apps/bench/process_figures.h"
 #include "apps/bench/stream_timing.h"
 #include "apps/commands.h"
 #include "apps/model_server.h"
 #include "apps/source_commit.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process_figures.h"
 #include "engine/engine.h"
 #include "http/client.h"
 
@@ -102,8 +102,8 @@ void write_csv(const CsvFile& csv,
                     row.timing.total_tokens_per_s,
                     run.load_s,
                     run.start_s,
-                    process_memory_mb("VmRSS"),
-                    process_memory_mb("VmHWM"),
+                    process_memory_bytes("VmRSS") / 1e6,
+                    process_memory_bytes("VmHWM") / 1e6,
                     options.prompt.empty() ? "made up" : "text",
                     run.max_drafts,
                     row.timing.accept_length));
@@ -132,7 +132,7 @@ void bench(BenchOptions options) {
   run.model = model.name;
   run.load_s = model.load_seconds;
   run.file_mb = static_cast<double>(model.file_bytes) / 1e6;
-  run.loaded_mb = process_memory_mb("VmRSS");
+  run.loaded_mb = process_memory_bytes("VmRSS") / 1e6;
   StreamLoad load;
   load.prompt = model.tokenizer->encode(options.prompt);
   if (!load.prompt.empty()) {
@@ -189,8 +189,8 @@ void bench(BenchOptions options) {
       run.load_s,
       run.file_mb,
       run.loaded_mb,
-      process_memory_mb("VmRSS"),
-      process_memory_mb("VmHWM"));
+      process_memory_bytes("VmRSS") / 1e6,
+      process_memory_bytes("VmHWM") / 1e6);
   write_csv(csv, options, run, rows);
 }
 

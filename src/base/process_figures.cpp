@@ -1,15 +1,16 @@
-#include "apps/bench/process_figures.h"
+#include "base/process_figures.h"
 
 #include <ctime>
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <string>
 
 #include <unistd.h>
 
 #include "base/error.h"
 
-namespace baleen::apps {
+namespace baleen {
 
 double process_age_s() {
   std::ifstream file("/proc/self/stat");
@@ -31,15 +32,18 @@ double process_age_s() {
          started_ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-double process_memory_mb(const std::string& field) {
+double process_memory_bytes(std::string_view field) {
   std::ifstream status("/proc/self/status");
-  std::string line;
-  while (std::getline(status, line)) {
-    if (line.starts_with(field + ":")) {
-      return std::stod(line.substr(field.size() + 1)) * 1024.0 / 1e6;
+  const std::string wanted = std::string(field) + ":";
+  std::string word;
+  while (status >> word) {
+    if (word == wanted) {
+      double kib = 0.0;
+      status >> kib;
+      return kib * 1024.0;
     }
   }
   return 0.0;
 }
 
-}  // namespace baleen::apps
+}  // namespace baleen
