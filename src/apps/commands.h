@@ -22,5 +22,6 @@ void add_serve(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_train(CLI::App& app);
 void add_version(CLI::App& app);
+void add_weights(CLI::App& app);
 
 }  // namespace baleen::apps

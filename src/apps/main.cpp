@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   apps::add_score(app);
   apps::add_train(app);
   apps::add_rl(app);
+  apps::add_weights(app);
   apps::add_doctor(app);
   apps::add_version(app);
   int exit_code = 0;

@@ -27,16 +27,18 @@ train::WeightVerify verify_of_publish(int64_t number) {
   return number < 2 ? train::WeightVerify::kFull : train::WeightVerify::kSample;
 }
 
-void SharedPublisher::publish(engine::Engine& engine, int64_t version) {
+void SourcePublisher::publish(engine::Engine& engine, int64_t version) {
   first_version_ = first_version_ < 0 ? version : first_version_;
-  train::check_finite(masters_.values());
   send_update(engine,
-              {.source = std::make_shared<train::SharedWeights>(
-                   masters_.leaves(),
-                   train::SendOptions{.contract = contract_,
-                                      .version = version,
-                                      .verify = verify_of_publish(version - first_version_)})},
+              {.source = source({.contract = contract_,
+                                 .version = version,
+                                 .verify = verify_of_publish(version - first_version_)})},
               version);
+}
+
+std::shared_ptr<weights::WeightSource> SharedPublisher::source(const train::SendOptions& options) {
+  train::check_finite(masters_.values());  // rounded ones may hide it
+  return std::make_shared<train::SharedWeights>(masters_.leaves(), options);
 }
 
 void CopyPublisher::take(const model::ModelParameters& leaves) {
@@ -55,39 +57,8 @@ void CopyPublisher::take(const model::ModelParameters& leaves) {
   });
 }
 
-void CopyPublisher::publish(engine::Engine& engine, int64_t version) {
-  first_version_ = first_version_ < 0 ? version : first_version_;
-  send_update(engine,
-              {.source = std::make_shared<train::SharedWeights>(
-                   served_,
-                   train::SendOptions{.contract = contract_,
-                                      .version = version,
-                                      .verify = verify_of_publish(version - first_version_)})},
-              version);
-}
-
-void StreamPublisher::publish(engine::Engine& engine, int64_t version) {
-  first_version_ = first_version_ < 0 ? version : first_version_;
-  send_update(engine,
-              {.source = std::make_shared<train::MasterStream>(
-                   masters_,
-                   train::SendOptions{.contract = contract_,
-                                      .version = version,
-                                      .verify = verify_of_publish(version - first_version_),
-                                      .bucket_bytes = bucket_bytes_})},
-              version);
-}
-
-std::filesystem::path FolderPublisher::write(int64_t version) {
-  const std::filesystem::path folder = parent_ / ("v" + std::to_string(version));
-  std::filesystem::remove_all(folder);  // of a run that ended before it counted up
-  train::publish_folder(masters_, folder, {.contract = contract_, .version = version});
-  std::filesystem::remove_all(parent_ / ("v" + std::to_string(version - 2)));
-  return folder;
-}
-
-void FolderPublisher::publish(engine::Engine& engine, int64_t version) {
-  send_update(engine, {.folder = write(version).string()}, version);
+std::shared_ptr<weights::WeightSource> CopyPublisher::source(const train::SendOptions& options) {
+  return std::make_shared<train::SharedWeights>(served_, options);
 }
 
 }  // namespace baleen::rl

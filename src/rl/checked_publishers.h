@@ -6,7 +6,7 @@
 //   publisher.publish(engine, version);
 
 #include <cstdint>
-#include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -19,67 +19,51 @@ namespace baleen::rl {
 /// first two, where stale pointers and skipped tensors show, then a sample.
 train::WeightVerify verify_of_publish(int64_t number);
 
-/// The engine computes with the trainer's own tensors.
-class SharedPublisher final : public WeightPublisher {
+/// Hands the engine a source of weights. Made by the publishers below.
+class SourcePublisher : public WeightPublisher {
  public:
-  SharedPublisher(const train::Masters& masters, std::string contract)
-      : masters_(masters), contract_(std::move(contract)) {}
-  void publish(engine::Engine& engine, int64_t version) override;
+  void publish(engine::Engine& engine, int64_t version) final;
+
+ protected:
+  explicit SourcePublisher(std::string contract) : contract_(std::move(contract)) {}
+  /// Of the present weights. Throws Error naming tensor and index of a number that is not finite.
+  virtual std::shared_ptr<weights::WeightSource> source(const train::SendOptions& options) = 0;
 
  private:
-  const train::Masters& masters_;
   std::string contract_;
   int64_t first_version_ = -1;  // published; -1: none yet
+};
+
+/// The engine computes with the trainer's own tensors.
+class SharedPublisher final : public SourcePublisher {
+ public:
+  SharedPublisher(const train::Masters& masters, std::string contract)
+      : SourcePublisher(std::move(contract)), masters_(masters) {}
+
+ private:
+  std::shared_ptr<weights::WeightSource> source(const train::SendOptions& options) override;
+
+  const train::Masters& masters_;
 };
 
 /// The engine computes with a copy: rounded as numeric_side() says, for a run with drift, or put
 /// together from the parts of several ranks. take() comes before the publishes of a version, while
 /// the engines have nothing to do.
-class CopyPublisher final : public WeightPublisher {
+class CopyPublisher final : public SourcePublisher {
  public:
   /// `served`: the very tensors of the engines.
   CopyPublisher(std::string formats, model::ModelParameters served, std::string contract)
-      : formats_(std::move(formats)), served_(std::move(served)), contract_(std::move(contract)) {}
+      : SourcePublisher(std::move(contract)),
+        formats_(std::move(formats)),
+        served_(std::move(served)) {}
   /// Throws Error naming tensor and index of a number that is not finite.
   void take(const model::ModelParameters& leaves);
-  void publish(engine::Engine& engine, int64_t version) override;
 
  private:
+  std::shared_ptr<weights::WeightSource> source(const train::SendOptions& options) override;
+
   std::string formats_;
   model::ModelParameters served_;
-  std::string contract_;
-  int64_t first_version_ = -1;  // published; -1: none yet
-};
-
-/// The engine has storage of its own, in the formats that the masters are served in.
-class StreamPublisher final : public WeightPublisher {
- public:
-  StreamPublisher(const train::Masters& masters, std::string contract, int64_t bucket_bytes)
-      : masters_(masters), contract_(std::move(contract)), bucket_bytes_(bucket_bytes) {}
-  void publish(engine::Engine& engine, int64_t version) override;
-
- private:
-  const train::Masters& masters_;
-  std::string contract_;
-  int64_t bucket_bytes_;
-  int64_t first_version_ = -1;  // published; -1: none yet
-};
-
-/// Through a folder per version below `parent`; the one before the last is removed.
-class FolderPublisher final : public WeightPublisher {
- public:
-  FolderPublisher(const train::Masters& masters, std::string contract, std::filesystem::path parent)
-      : masters_(masters), contract_(std::move(contract)), parent_(std::move(parent)) {}
-  void publish(engine::Engine& engine, int64_t version) override;
-
-  /// Writes the folder and gives its path: for engines of other processes, which are told by POST
-  /// /update_weights_from_disk.
-  std::filesystem::path write(int64_t version);
-
- private:
-  const train::Masters& masters_;
-  std::string contract_;
-  std::filesystem::path parent_;
 };
 
 }  // namespace baleen::rl

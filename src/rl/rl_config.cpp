@@ -169,6 +169,7 @@ train::RunSettings rl_settings(const RlConfig& config) {
   left_out.merge(std::set<std::string>{"out",
                                        "model",
                                        "export_to",
+                                       "publish_to",
                                        "save_interval",
                                        "keep_checkpoints",
                                        "threads",

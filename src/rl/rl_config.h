@@ -39,6 +39,7 @@ struct RlConfig : train::OptimizerOptions, train::MeshOptions {
   std::string chat_profile;
   std::string out = "out/rl";
   std::string export_to;
+  std::string publish_to;
   int64_t seed = 1;
   int64_t rollout_seed = -1;  // -1: seed
 

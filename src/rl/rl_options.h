@@ -47,6 +47,10 @@ void for_each_option(Config& c, Visit&& visit) {
   visit("chat_profile", c.chat_profile, "prompt format; empty: as the checkpoint says");
   visit("out", c.out, "folder for checkpoints, metrics.jsonl and pictures; continues there");
   visit("export_to", c.export_to, "folder for the trained model in the published format");
+  visit("publish_to",
+        c.publish_to,
+        "folder for every version of the weights (v3) and what changed (v3.delta), for engines of "
+        "other processes; the last two stay");
   visit("seed", c.seed, "of weights, warm-up and rollouts");
   visit("rollout_seed", c.rollout_seed, "of prompts and draws; -1: as seed");
   visit("sft_steps", c.sft_steps, "supervised steps before the first rollout; 0: none");

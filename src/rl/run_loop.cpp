@@ -19,6 +19,14 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+/// On the first rank; called by all.
+train::PublishedWeights whole_weights(train::RunRank& rank) {
+  train::PublishedWeights weights = train::published_weights(rank.trainer().masters());
+  weights.values = rank.whole(weights.values);
+  weights.leaves = rank.whole(weights.leaves);
+  return weights;
+}
+
 }  // namespace
 
 RunLoop::RunLoop(const RlConfig& config,
@@ -44,6 +52,10 @@ RunLoop::RunLoop(const RlConfig& config,
   manager_ = std::make_unique<RolloutManager>(
       config, engines_->all(), source_, *inputs.tokenizer, *judge_);
   manager_->set_data(std::move(data));
+  if (!config.publish_to.empty()) {
+    folders_.emplace(config.publish_to, config.model);
+    folders_->write(whole_weights(rank), rollout_);
+  }
 }
 
 RlSummary RunLoop::run() {
@@ -93,10 +105,16 @@ void follow_first(const RlConfig& config,
   RankUpdates updates(config, rank, settings);
   updates.restore();
   const train::Masters& masters = rank.trainer().masters();
-  rank.whole(masters.leaves());
+  const auto give_weights = [&] {
+    rank.whole(masters.leaves());
+    if (!config.publish_to.empty()) {
+      whole_weights(rank);
+    }
+  };
+  give_weights();
   while (rank.agreed(false)) {
     updates.run(*shared.batch, shared.version);
-    rank.whole(masters.leaves());
+    give_weights();
     if (rank.agreed(false)) {
       updates.save();
     }
@@ -168,6 +186,9 @@ void RunLoop::one_rollout(RunRecords& records) {
   guards_.check(rollout_, report);
   const Clock::time_point publish_begin = Clock::now();
   engines_->publish(leaves, rollout_ + 1);
+  if (folders_) {
+    folders_->write(whole_weights(rank_), rollout_ + 1);
+  }
   seconds.publish = seconds_since(publish_begin);
   seconds.step = seconds_since(begin);
   policy::Metrics line =

@@ -22,6 +22,7 @@
 #include "rl/run_inputs.h"
 #include "rl/run_records.h"
 #include "rl/step_journal.h"
+#include "rl/version_folders.h"
 
 namespace baleen::rl {
 
@@ -69,6 +70,7 @@ class RunLoop {
   int64_t rollout_ = 0;  // the next one; also the version of the weights
   std::optional<RolloutEngines> engines_;
   std::unique_ptr<RolloutManager> manager_;
+  std::optional<VersionFolders> folders_;
   RlSummary summary_;
   std::shared_ptr<void> watcher_;  // shared with who made it; last: it looks at an engine
 };

@@ -76,6 +76,14 @@ void write_published(const model::ModelParameters& params,
   writer.finish(weights::write_config_json(config));
 }
 
+void copy_tokenizer(const std::filesystem::path& source, const std::filesystem::path& target) {
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
+    if (!source.empty() && std::filesystem::exists(source / file)) {
+      std::filesystem::copy_file(source / file, target / file);
+    }
+  }
+}
+
 void check_export_folder(const std::string& target) {
   if (!target.empty() && std::filesystem::exists(std::filesystem::path(target) / "config.json")) {
     throw ConfigError(fmt::format("export_to: there is a model in {} already", target));
@@ -93,11 +101,7 @@ void export_model(const model::ModelParameters& values,
       plain ? whole.parent_path() : whole.parent_path().parent_path();
   CommitFolder folder(root.empty() ? std::filesystem::path(".") : root, name.string());
   write_published(values, folder.path(), published_format(values, rounded));
-  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
-    if (!source.empty() && std::filesystem::exists(source / file)) {
-      std::filesystem::copy_file(source / file, folder.path() / file);
-    }
-  }
+  copy_tokenizer(source, folder.path());
   folder.commit();
 }
 

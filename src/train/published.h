@@ -30,6 +30,9 @@ void write_published(const model::ModelParameters& params,
                      const std::filesystem::path& folder,
                      const weights::CheckpointFormat& format);
 
+/// The tokenizer's files of a model's folder; none where `source` is empty.
+void copy_tokenizer(const std::filesystem::path& source, const std::filesystem::path& target);
+
 /// Refused before the first step, not after the last. Throws ConfigError where `target` has a
 /// model; an empty name is none.
 void check_export_folder(const std::string& target);

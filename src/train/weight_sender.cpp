@@ -120,24 +120,29 @@ weights::TensorDigests MasterStream::value_digests() const {
              : sampled(model::value_digests(masters_.leaves()), options_);
 }
 
-void publish_folder(const Masters& masters,
+PublishedWeights published_weights(const Masters& masters) {
+  return {.values = masters.values(),
+          .leaves = masters.leaves(),
+          .rounded = masters.rounding() == WeightRounding::kServed};
+}
+
+void publish_folder(const PublishedWeights& whole,
+                    const std::filesystem::path& source,
                     const std::filesystem::path& folder,
                     const SendOptions& options) {
-  check_finite(masters.values());
+  check_finite(whole.values);
   if (std::filesystem::exists(folder)) {
     throw Error(fmt::format("{}: exists already", folder.string()));
   }
   const std::filesystem::path beside = folder.string() + ".part";
   std::filesystem::remove_all(beside);  // of a run that was ended
-  write_published(
-      masters.values(),
-      beside,
-      published_format(masters.values(), masters.rounding() == WeightRounding::kServed));
-  if (masters.leaves().embed.scalar_type() == at::kFloat) {  // as engines hold them
+  write_published(whole.values, beside, published_format(whole.values, whole.rounded));
+  copy_tokenizer(source, beside);
+  if (whole.leaves.embed.scalar_type() == at::kFloat) {  // as engines hold them
     weights::write_digest_file(beside,
                                {.version = options.version,
                                 .contract = options.contract,
-                                .values = model::value_digests(masters.leaves())});
+                                .values = model::value_digests(whole.leaves)});
   }
   std::error_code failed;
   std::filesystem::rename(beside, folder, failed);

@@ -80,10 +80,21 @@ class MasterStream final : public weights::WeightSource {
   weights::TensorDigests sent_;
 };
 
-/// Writes the masters as a folder in the published format with weights.json beside them: under
-/// another name first, then renamed, so that whoever finds the folder finds it whole. Throws Error
-/// when it exists, when the disk refuses, or when a number is not finite.
-void publish_folder(const Masters& masters,
+/// The whole model at a moment of its training.
+struct PublishedWeights {
+  model::ModelParameters values;  // unrounded
+  model::ModelParameters leaves;  // what a forward computes with
+  bool rounded = false;           // the leaves are the values in the formats that are served
+};
+/// Shares the tensors of masters that hold the whole model.
+PublishedWeights published_weights(const Masters& masters);
+
+/// Writes a folder in the published format with weights.json and the tokenizer's files of `source`
+/// (empty: there are none) beside them: under another name first, then renamed, so that whoever
+/// finds the folder finds it whole. Throws Error when it exists, when the disk refuses, or when a
+/// number is not finite.
+void publish_folder(const PublishedWeights& whole,
+                    const std::filesystem::path& source,
                     const std::filesystem::path& folder,
                     const SendOptions& options);
 

@@ -227,6 +227,44 @@ void write_file(const fs::path& path, std::string_view bytes) {
   }
 }
 
+/// What lies beside the shards, by name: digest, and the text where it is not that of `before`.
+json::object other_files(const fs::path& before, const fs::path& after) {
+  std::map<std::string, std::string> texts;
+  for (const fs::directory_entry& entry : fs::directory_iterator(after)) {
+    if (entry.is_regular_file() && !is_shard(entry.path())) {
+      texts[entry.path().filename().string()] = read_text_file(entry.path());
+    }
+  }
+  json::object files;
+  for (const auto& [name, text] : texts) {
+    json::object file = {{"digest", text_digest(text)}};
+    if (!fs::exists(before / name) || read_text_file(before / name) != text) {
+      file["text"] = text;
+    }
+    files[name] = std::move(file);
+  }
+  return files;
+}
+
+/// The text that other_files() told of.
+std::string other_file(const fs::path& base,
+                       const fs::path& delta,
+                       const std::string& name,
+                       const json::value& told) {
+  if (!told.is_object() || name.empty() || fs::path(name) != fs::path(name).filename()) {
+    refuse_delta(delta, fmt::format("\"{}\" is no file of a version", name));
+  }
+  const bool changed = told.as_object().contains("text");
+  if (!changed && !fs::exists(base / name)) {
+    refuse_delta(base, fmt::format("has no {}", name));
+  }
+  std::string text = changed ? text_of(told.as_object(), "text") : read_text_file(base / name);
+  if (text_of(told.as_object(), "digest") != text_digest(text)) {
+    refuse_delta(changed ? delta : base, name + " is not what was published");
+  }
+  return text;
+}
+
 }  // namespace
 
 DeltaReport write_delta(const fs::path& before, const fs::path& after, const fs::path& delta) {
@@ -260,18 +298,12 @@ DeltaReport write_delta(const fs::path& before, const fs::path& after, const fs:
                      {"digest", fmt::format("{:016x}", tensor_digest(entry.tensor->name, {is}))}};
     payload += stored;
   }
-  json::object files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(after)) {
-    if (entry.is_regular_file() && !is_shard(entry.path())) {
-      files[entry.path().filename().string()] = read_text_file(entry.path());
-    }
-  }
   const std::string head = json::serialize(json::object{{"from_version", from.number},
                                                         {"to_version", to.number},
                                                         {"from_root", digest_root(from.digests)},
                                                         {"to_root", digest_root(to.digests)},
                                                         {"payload", text_digest(payload)},
-                                                        {"files", std::move(files)},
+                                                        {"files", other_files(before, after)},
                                                         {"tensors", std::move(tensors)}});
   const uint64_t length = head.size();
   std::string all(kDeltaMagic);
@@ -335,11 +367,8 @@ void apply_delta(const fs::path& base, const fs::path& delta, const fs::path& ta
     write_file(beside / name, bytes);
   }
   for (const auto& file : change.head.at("files").as_object()) {
-    const fs::path name = std::string(file.key());
-    if (!file.value().is_string() || name != name.filename()) {
-      refuse_delta(delta, fmt::format("{} is no name of a file", name.string()));
-    }
-    write_file(beside / name, std::string_view(file.value().as_string()));
+    write_file(beside / std::string(file.key()),
+               other_file(base, delta, std::string(file.key()), file.value()));
   }
   if (digest_root(Version(beside).digests) != text_of(change.head, "to_root")) {
     refuse_delta(delta, "other bytes come out than were published");

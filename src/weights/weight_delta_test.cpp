@@ -61,6 +61,7 @@ class WeightDeltaTest : public testing::Test {
     }
     writer.finish();
     std::ofstream(folder / "config.json") << "{\"version\": " << version << "}\n";
+    std::ofstream(folder / "tokenizer.json") << tokenizer_;
     write_digest_file(folder, {.version = version, .contract = "c", .values = {{"a.weight", 1}}});
     return folder;
   }
@@ -75,6 +76,7 @@ class WeightDeltaTest : public testing::Test {
   }
 
   fs::path root_ = fs::path(testing::TempDir()) / "weight_delta";
+  std::string tokenizer_ = std::string(50'000, 't');  // the same in every version
   std::mt19937 random_{5};
   std::array<std::vector<uint16_t>, 3> values_;
 };
@@ -95,7 +97,9 @@ TEST_F(WeightDeltaTest, AChainOfThirtyVersionsEqualsTheWholeFolders) {
     whole += report.full_bytes;
     const fs::path made = root_ / ("own" + std::to_string(version));
     apply_delta(own, delta, made);
-    for (const char* name : {"model.safetensors", "config.json", "weights.json"}) {
+    EXPECT_EQ(read_text_file(delta).find(tokenizer_), std::string::npos);
+    for (const char* name :
+         {"model.safetensors", "config.json", "tokenizer.json", "weights.json"}) {
       EXPECT_EQ(read_text_file(made / name), read_text_file(next / name)) << version << name;
     }
     published = next;
@@ -123,6 +127,12 @@ TEST_F(WeightDeltaTest, WhatDoesNotFitIsRefusedAndLeavesNothing) {
   EXPECT_THAT(message([&] { apply_delta(root_ / "false1", delta, root_ / "x"); }),
               HasSubstr("false1: has other bytes"));
 
+  // A file beside the shards that is taken from the version before.
+  fs::copy(v1, root_ / "other1");
+  std::ofstream(root_ / "other1" / "tokenizer.json") << "another";
+  EXPECT_THAT(message([&] { apply_delta(root_ / "other1", delta, root_ / "x"); }),
+              HasSubstr("other1: tokenizer.json is not what was published"));
+
   std::string bytes = read_text_file(delta);
   for (const std::size_t place :
        {std::size_t{3}, std::size_t{12}, std::size_t{60}, bytes.size() - 1}) {
@@ -136,7 +146,7 @@ TEST_F(WeightDeltaTest, WhatDoesNotFitIsRefusedAndLeavesNothing) {
   EXPECT_NE(message([&] { apply_delta(v1, root_ / "bad.delta", root_ / "x"); }), "done");
 
   // A digest that is not that of the bytes names its tensor.
-  const std::size_t at = bytes.find("\"digest\":\"") + 10;
+  const std::size_t at = bytes.find("\"digest\":\"", bytes.find("\"tensors\"")) + 10;
   bytes[at] = bytes[at] == '0' ? '1' : '0';
   write_text_file(root_ / "bad.delta", bytes);
   EXPECT_THAT(message([&] { apply_delta(v1, root_ / "bad.delta", root_ / "x"); }),

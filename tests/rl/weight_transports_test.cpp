@@ -128,6 +128,9 @@ class TransportsTest : public testing::TestWithParam<bool> {
         .version = version,
         .bucket_bytes = bucket_bytes};
   }
+  void publish(const std::filesystem::path& folder, const train::SendOptions& options) const {
+    train::publish_folder(train::published_weights(*masters_), {}, folder, options);
+  }
 
   std::unique_ptr<train::Masters> masters_;
   std::filesystem::path folder_;
@@ -155,7 +158,7 @@ TEST_P(TransportsTest, AllLeaveTheSameBytes) {
     must(large.engine().update_weights(
         {.source = std::make_shared<train::MasterStream>(*masters_, options(version, 1 << 30)),
          .version = name}));
-    train::publish_folder(*masters_, path, options(version));
+    publish(path, options(version));
     must(disk.engine().update_weights({.folder = path, .version = name}));
     const auto told = server::update_weights_from_disk(
         boost::json::object{{"model_path", path}, {"weight_version", name}}, endpoint.engine());
@@ -196,8 +199,8 @@ TEST_P(TransportsTest, AFolderWhoseBytesChangedIsRefusedAndTheOldWeightsStay) {
   const weights::TensorDigests before = served.digests();
   take_step(*masters_);
   const std::filesystem::path path = folder_ / "v1";
-  train::publish_folder(*masters_, path, options(1));
-  EXPECT_THROW(train::publish_folder(*masters_, path, options(1)), Error);
+  publish(path, options(1));
+  EXPECT_THROW(publish(path, options(1)), Error);
   // One bit of the last tensor's last byte.
   const std::filesystem::path file = path / "model.safetensors";
   std::FILE* stream = std::fopen(file.c_str(), "r+b");
@@ -217,7 +220,7 @@ TEST_P(TransportsTest, AFolderWhoseBytesChangedIsRefusedAndTheOldWeightsStay) {
   // A folder that is to be computed otherwise.
   train::SendOptions other = options(2);
   other.contract = "another";
-  train::publish_folder(*masters_, folder_ / "v2", other);
+  publish(folder_ / "v2", other);
   const Status refused = served.engine().update_weights({.folder = (folder_ / "v2").string()});
   EXPECT_NE(refused.message.find("by contract another"), std::string::npos) << refused.message;
   EXPECT_EQ(served.digests(), before);
