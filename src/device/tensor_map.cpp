@@ -59,13 +59,12 @@ CUtensorMapSwizzle swizzle(MapSwizzle value) {
 
 CUtensorMap make_tensor_map(const TensorMapShape& shape) {
   const std::size_t rank = shape.extents.size();
-  BALEEN_CHECK(
-      rank >= 1 && rank <= 5 && shape.strides.size() == rank - 1 && shape.box.size() == rank,
-      "extents={} strides={} box={}",
-      rank,
-      shape.strides.size(),
-      shape.box.size());
-  const std::vector<uint32_t> element_strides(rank, 1);
+  BALEEN_CHECK(rank >= 1 && shape.strides.size() == rank - 1 && shape.box.size() == rank,
+               "extents={} strides={} box={}",
+               rank,
+               shape.strides.size(),
+               shape.box.size());
+  constexpr std::array<uint32_t, kMostMapDims> kElementStrides = {1, 1, 1, 1, 1};
   CUtensorMap map;
   const CUresult code = encode_function()(&map,
                                           data_type(shape.element),
@@ -74,7 +73,7 @@ CUtensorMap make_tensor_map(const TensorMapShape& shape) {
                                           shape.extents.data(),
                                           shape.strides.data(),
                                           shape.box.data(),
-                                          element_strides.data(),
+                                          kElementStrides.data(),
                                           CU_TENSOR_MAP_INTERLEAVE_NONE,
                                           swizzle(shape.swizzle),
                                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B,

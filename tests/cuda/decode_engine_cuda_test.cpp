@@ -253,6 +253,7 @@ TEST_F(NarrowFlashGpu, AStepAfterTheFirstAllocatesNothing) {
                        .checkpoint = nullptr,
                        .num_slots = kSlots,
                        .max_context = kMostContext,
+                       .max_step_tokens = 512,
                        .record_choices = true,
                        .plain_frequencies = ops::rope_frequencies(
                            config.qk_rope_head_dim, config.rope_theta, std::nullopt),
@@ -309,6 +310,29 @@ TEST_F(NarrowFlashGpu, AStepAfterTheFirstAllocatesNothing) {
   EXPECT_EQ(last.other_waits, calls.other_waits);
   EXPECT_EQ(last.stream_waits, calls.stream_waits + kEnd - kFirstCounted);
   EXPECT_GT(picks, 0U);
+  // Nor do passes of prompts, in the forms of many tokens.
+  constexpr int32_t kPasses = 5;
+  const std::vector<int32_t> prompt = some_ids(300, 6);
+  for (int32_t pass = 0; pass < kPasses; ++pass) {
+    rows.assign(1,
+                {.ids = prompt,
+                 .slot = RequestSlot(1),
+                 .position = 0,
+                 .first_result = static_cast<int32_t>(prompt.size()) - 1,
+                 .draw = &greedy});
+    if (pass == 1) {
+      allocations = cache::num_allocations();
+      locks = num_locks_of_thread();
+      calls = cuda_calls();
+    }
+    path->run(rows);
+  }
+  const CudaCalls behind = cuda_calls();
+  EXPECT_EQ(cache::num_allocations(), allocations);
+  EXPECT_EQ(num_locks_of_thread(), locks);
+  EXPECT_EQ(behind.memory, calls.memory);
+  EXPECT_EQ(behind.other_waits, calls.other_waits);
+  EXPECT_EQ(behind.stream_waits, calls.stream_waits + kPasses - 1);
   BALEEN_CUDA_CHECK(cudaMemGetInfo(&device_after, &total));
   EXPECT_EQ(device_after, device_before);
 }

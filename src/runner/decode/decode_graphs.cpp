@@ -44,13 +44,14 @@ int64_t DecodeGraphs::bytes_for(const ModelConfig& config,
                                 const std::vector<DecodeShape>& shapes,
                                 bool invariant,
                                 bool records,
-                                int32_t num_multiprocessors) {
+                                int32_t num_multiprocessors,
+                                bool draft) {
   int64_t total =
       DecodeBuffers::bytes_for(config, shapes.back().requests, shapes.back().context, 0, records);
   for (const DecodeShape& shape : shapes) {
     const DecodeLimits limits{
         .max_requests = shape.requests, .max_context = shape.context, .invariant = invariant};
-    total += DecodePass::workspace_bytes_for(config, false, limits, num_multiprocessors);
+    total += DecodePass::workspace_bytes_for(config, draft, limits, num_multiprocessors);
   }
   return total;
 }

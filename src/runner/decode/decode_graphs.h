@@ -43,7 +43,8 @@ class DecodeGraphs {
                            const std::vector<DecodeShape>& shapes,
                            bool invariant,
                            bool records,
-                           int32_t num_multiprocessors);
+                           int32_t num_multiprocessors,
+                           bool draft = false);
 
  private:
   std::vector<DecodeShape> shapes_;

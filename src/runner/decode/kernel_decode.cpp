@@ -226,7 +226,7 @@ KernelDecode::KernelDecode(const DecodePathContext& context)
                          .max_context = max_context_});
   }
   if (weights_.draft) {
-    drafts_ = std::make_unique<DraftRunner>(*weights_.draft, tables, max_context_);
+    drafts_ = std::make_unique<DraftRunner>(*weights_.draft, tables, max_context_, stream_);
   }
   parts_ = std::make_unique<RunParts>(RunLimits{.graph_tokens = most_tokens_,
                                                 .row_tokens = max_row_tokens_,
@@ -268,6 +268,9 @@ void KernelDecode::use_pools(cache::PoolMemory& pools) {
   graphs_.reset();  // first: its memory is wanted again
   set_pools(pools);
   capture_graphs();
+  if (drafts_) {
+    drafts_->capture(stream_);
+  }
 }
 
 DecodeInputs KernelDecode::inputs() const {

@@ -5,6 +5,7 @@
 #include "runner/decode/decode_graphs.h"
 #include "runner/decode/decode_sampler.h"
 #include "runner/decode/decode_shapes.h"
+#include "runner/decode/draft_runner.h"
 #include "runner/decode/kernel_decode.h"
 #include "runner/decode/prompt_runner.h"
 
@@ -34,6 +35,8 @@ KernelDecodeNeeds kernel_decode_needs(const ModelConfig& config,
     draft.num_hidden_layers = 1;
     needs.drafts = PromptRunner::device_bytes_for(
                        draft, blocks, shape.max_context, true, false, num_multiprocessors) +
+                   DraftRunner::graph_bytes_for(
+                       draft, shape.num_slots, shape.max_context, num_multiprocessors) +
                    shape.num_slots * stream_bytes;
     needs.tables = std::max(shape.max_step_tokens, shape.num_slots * row_tokens) * stream_bytes;
   }
