@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "model/forward.h"
 #include "runner/decode/kernel_decode.h"
+#include "runner/decode/prompt_forms.h"
 #include "runner/model_executor.h"
 #include "weights/config_json.h"
 
@@ -68,7 +69,7 @@ void add_capacity_flags(CLI::App& command,
   command
       .add_option(names.prefill_chunk,
                   options.max_prefill_chunk,
-                  "Prompt tokens of one request in one step")
+                  "Prompt tokens of one request in one step [512, on kernels up to 1024]")
       ->check(CLI::Range(1, kMost));
   command.add_option("--max-step-tokens", options.max_step_tokens, "Tokens of one forward step")
       ->check(CLI::Range(1, kMost));
@@ -126,7 +127,8 @@ void add_schedule_flags(CLI::App& command, OpenModelOptions& options) {
 void apply_schedule(const OpenModelOptions& options, engine::EngineConfig& config) {
   config.max_running = options.max_running;
   config.max_queued = options.max_queued;
-  config.max_prefill_chunk = options.max_prefill_chunk;
+  constexpr int32_t kSomeTokens = 512;
+  config.max_prefill_chunk = options.max_prefill_chunk.value_or(kSomeTokens);
   config.max_prefills = options.max_prefills;
   config.decode_interval_ms = options.decode_interval_ms;
   config.preemption_threshold = options.preemption_threshold;
@@ -179,12 +181,15 @@ std::unique_ptr<runner::ModelExecutor> choose_executor(const OpenModelOptions& o
                                                        const ModelConfig& config,
                                                        const std::string& name,
                                                        const model::ForwardConfig& forward,
-                                                       const runner::RunnerConfig& runner) {
+                                                       const runner::RunnerConfig& runner,
+                                                       bool& on_kernels) {
+  on_kernels = false;
   std::string reason = kernels_refusal(options, config, forward);
   if (reason.empty()) {
     try {
       std::unique_ptr<runner::ModelExecutor> executor = make_executor(name, forward, runner, true);
       log::info("apps", "rows run on path=kernels");
+      on_kernels = true;
       return executor;
     } catch (const Error& error) {
       reason = error.what();
@@ -246,7 +251,8 @@ OpenedModel open_model(const OpenModelOptions& options) {
   runner.spare_bytes = int64_t{options.spare_mib} << 20;
   runner.drafts = drafts;
   runner.weights_folder = folder.string();
-  out.executor = choose_executor(options, parsed.config, out.name, forward, runner);
+  bool on_kernels = false;
+  out.executor = choose_executor(options, parsed.config, out.name, forward, runner, on_kernels);
   *loading = false;
   progress.finish();
   out.load_seconds = progress.seconds();
@@ -257,6 +263,11 @@ OpenedModel open_model(const OpenModelOptions& options) {
     out.engine_config.end_token_ids.push_back(static_cast<int32_t>(id));
   }
   apply_schedule(options, out.engine_config);
+  if (on_kernels && !options.max_prefill_chunk) {
+    const int32_t rows = options.max_running * (drafts.max_drafts + 1);
+    out.engine_config.max_prefill_chunk =
+        std::max(out.engine_config.max_prefill_chunk, runner::kMostPassTokens - rows);
+  }
   out.engine_config.adaptive_drafts = !options.speculation.fixed_depth;
   log::info("apps",
             "model={} device={} chat_profile={} reason=\"{}\" load_s={:.2f}",

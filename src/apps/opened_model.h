@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -27,13 +28,15 @@ struct OpenModelOptions {
   std::filesystem::path folder;
   std::string numerics = "checkpoint";
   std::string device = "cpu";
-  std::string decode = "auto";        // kernels where they can; or "kernels", "portable"
-  std::string chat_profile;           // empty: as the checkpoint says
-  int64_t max_context = 0;            // tokens; 0: what config.json allows
-  int32_t max_running = 64;           // requests at a time
-  int32_t max_queued = 1024;          // requests that wait
-  int32_t max_step_tokens = 2048;     // tokens of one forward step
-  int32_t max_prefill_chunk = 512;    // prompt tokens of one request in one step
+  std::string decode = "auto";     // kernels where they can; or "kernels", "portable"
+  std::string chat_profile;        // empty: as the checkpoint says
+  int64_t max_context = 0;         // tokens; 0: what config.json allows
+  int32_t max_running = 64;        // requests at a time
+  int32_t max_queued = 1024;       // requests that wait
+  int32_t max_step_tokens = 2048;  // tokens of one forward step
+  // Prompt tokens of one request in one step; not given: 512, on kernels what fills a pass with the
+  // running rows beside it.
+  std::optional<int32_t> max_prefill_chunk;
   int32_t max_prefills = 8;           // prompts under way before a full step admits no more
   double decode_interval_ms = 0.0;    // wished between two tokens while prompts run; 0: none
   int32_t preemption_threshold = 10;  // difference in priority that takes a running one's slot

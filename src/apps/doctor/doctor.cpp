@@ -152,7 +152,7 @@ void check_model(Report& report, const std::filesystem::path& folder) {
     constexpr double kDefaultMib = 256.0;
     return fmt::format(
         "{:.0f} bytes stay with a token: the default of {:.0f} MiB keeps up to {:.0f} tokens "
-        "(--cache-mib for more)",
+        "(--cache-mib for more; a server on kernels takes what the device has left)",
         bytes,
         kDefaultMib,
         kDefaultMib * (1 << 20) / bytes);

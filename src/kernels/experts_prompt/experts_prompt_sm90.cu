@@ -351,6 +351,8 @@ __device__ __forceinline__ void consume(const Task& task, const Side& side, Shar
       run_item<kDown, false, 8>(consumer, side, group, tile);
     } else if (group.units == 2) {
       run_item<kDown, false, 16>(consumer, side, group, tile);
+    } else if (group.units == 3) {
+      run_item<kDown, false, 24>(consumer, side, group, tile);
     } else {
       run_item<kDown, false, 32>(consumer, side, group, tile);
     }

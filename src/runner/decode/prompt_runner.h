@@ -20,7 +20,6 @@
 
 namespace baleen::runner {
 
-inline constexpr int32_t kMostPassTokens = 1024;
 inline constexpr int32_t kMostPassRows = 64;
 inline constexpr int32_t kMostPassResults = 64;
 
