@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstddef>
+#include <utility>
 
 #include "base/check.h"
 #include "device/tensor_map.h"
@@ -70,19 +72,29 @@ LinearDeviceTask describe(const LinearTask& task,
   return described;
 }
 
+/// Long items first, so that short ones even out the end; equal ones stay in order. In place: a
+/// launch allocates nothing on the host either.
+void sort_tasks(LinearParams& params) {
+  const auto row_bytes = [](const LinearTask& task) {
+    return task.num_inputs * element_bytes(task.format);
+  };
+  const int32_t count = std::clamp(params.num_tasks, 0, kMaxLinearTasks);
+  for (int32_t t = 1; t < count; ++t) {
+    for (auto at = static_cast<std::size_t>(t);
+         at > 0 && row_bytes(params.tasks[at]) > row_bytes(params.tasks[at - 1]);
+         --at) {
+      std::swap(params.tasks[at], params.tasks[at - 1]);
+    }
+  }
+}
+
 }  // namespace
 
 void launch_linear_tasks(const LinearParams& given,
                          int32_t row_tiles,
                          device::StreamHandle stream) {
   LinearParams params = given;
-  // Long items first, so that short ones even out the end.
-  std::stable_sort(params.tasks.begin(),
-                   params.tasks.begin() + std::clamp(params.num_tasks, 0, kMaxLinearTasks),
-                   [](const LinearTask& a, const LinearTask& b) {
-                     return a.num_inputs * element_bytes(a.format) >
-                            b.num_inputs * element_bytes(b.format);
-                   });
+  sort_tasks(params);
   const LinearPlan plan = plan_linear(params, row_tiles);
   BALEEN_CHECK(plan.valid,
                "linear: tasks={} tokens={} first outputs={} inputs={} do not fit one launch",
