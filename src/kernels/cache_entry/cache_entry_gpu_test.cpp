@@ -200,6 +200,8 @@ TEST_F(CacheEntryGpuSmall, FinishesRowsAtEveryPosition) {
     const auto slots_buffer = device::Buffer<int32_t>::from_host(slots);
     device::Buffer<uint8_t> kv(kv_page_bytes(64));
     device::Buffer<uint8_t> keys(index_page_bytes(IndexKeyFormat::kFp4InFp8, 64));
+    kv.fill_bytes(kPaint);
+    keys.fill_bytes(kPaint);
     store_kv_rows({.rows = rows_buffer.data(),
                    .norm_weight = weight_buffer.data(),
                    .frequencies = table_buffer.data(),
@@ -291,6 +293,7 @@ TEST_F(CacheEntryGpuSmall, TinyRowsTakeTheLeastScale) {
   const auto rows_buffer = device::Buffer<float>::from_host(rows);
   const auto slots = device::Buffer<int32_t>::from_host(std::vector<int32_t>{0});
   device::Buffer<uint8_t> pool(kv_page_bytes(2));
+  pool.fill_bytes(kPaint);
   store_kv_rows({.rows = rows_buffer.data(),
                  .slots = slots.data(),
                  .pool = {pool.data(), kv_page_bytes(2), 2},

@@ -137,6 +137,7 @@ class CompressorCase {
     auto write_buffer = device::Buffer<RingWriteEntry>::from_host(writes);
     auto count = device::Buffer<int32_t>::from_host(std::vector<int32_t>{real});
     device::Buffer<float> pooled_buffer(static_cast<int64_t>(plan.size()) * dims);
+    pooled_buffer.fill_bytes(0xFF);
     CompressorPoolParams params = base_params();
     params.rows = rows_buffer.data();
     params.num_rows = row;

@@ -259,6 +259,9 @@ class AttentionScene {
     o_ = device::Buffer<uint16_t>(elements());
     lse_ = device::Buffer<float>(static_cast<int64_t>(options_.queries) * options_.heads);
     lse_with_sink_ = device::Buffer<float>(static_cast<int64_t>(options_.queries) * options_.heads);
+    o_.fill_bytes(0xFF);
+    lse_.fill_bytes(0xFF);
+    lse_with_sink_.fill_bytes(0xFF);
   }
   SparseAttentionParams params(const SparseAttentionPlan& plan) {
     const auto bytes = static_cast<int64_t>(sparse_attention_workspace_bytes(shape(), plan));
