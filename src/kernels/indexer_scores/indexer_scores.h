@@ -54,7 +54,8 @@ struct IndexerScoresParams {
 struct IndexerScoresPlan {
   int32_t blocks_per_multiprocessor = 2;  // persistent blocks
   int32_t warp_groups = 2;                // consumers per block: 2 or 3
-  int32_t stages = 8;  // pages in flight per block, a multiple of warp_groups and of 2
+  int32_t stages = 8;                     // pages in flight per block, a multiple of warp_groups
+  bool lone = false;  // the kernel for one query of one request, with two warp groups
 };
 
 IndexerScoresPlan plan_indexer_scores(const IndexerScoresParams& params);

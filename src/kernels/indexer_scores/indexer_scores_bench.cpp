@@ -216,15 +216,16 @@ void measure(BenchContext& bench, const Case& shape, const std::vector<IndexerSc
     typical.stable_entries = ahead && shape.q == 1 ? inputs.lengths() : nullptr;
     one(full, plan_indexer_scores(typical));
     for (const IndexerScoresPlan& plan : plans) {
-      one(full + "/blocks:" + std::to_string(plan.blocks_per_multiprocessor) + "/groups:" +
-              std::to_string(plan.warp_groups) + "/stages:" + std::to_string(plan.stages),
+      one(full + "/blocks:" + std::to_string(plan.blocks_per_multiprocessor) +
+              "/groups:" + std::to_string(plan.warp_groups) +
+              "/stages:" + std::to_string(plan.stages) + (plan.lone ? "/lone" : ""),
           plan);
     }
   }
 }
 
 void run(BenchContext& bench) {
-  measure(bench, {1, 262'144, 1}, {{2, 2, 4}, {2, 2, 8}});
+  measure(bench, {1, 262'144, 1}, {{2, 2, 6, true}, {2, 2, 8, true}, {2, 2, 8}});
   for (const int32_t q : {1, 2, 4}) {
     for (const int32_t batch : {1, 8, 64}) {
       for (const int64_t entries : {1024, 7500, 50'000, 262'144}) {

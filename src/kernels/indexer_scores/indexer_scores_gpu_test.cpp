@@ -60,9 +60,9 @@ struct DevicePool {
   IndexerScoresParams params;
 };
 
-enum class Path { kSm90, kSm90ThreeGroups, kSm90OtherGrid, kPortable };
+enum class Path { kSm90, kSm90General, kSm90ThreeGroups, kSm90OtherGrid, kPortable };
 constexpr Path kPaths[] = {
-    Path::kSm90, Path::kSm90ThreeGroups, Path::kSm90OtherGrid, Path::kPortable};
+    Path::kSm90, Path::kSm90General, Path::kSm90ThreeGroups, Path::kSm90OtherGrid, Path::kPortable};
 
 std::vector<float> run(DevicePool& pool, Path path, const device::Stream& stream) {
   pool.scores.fill_bytes(0x5A);
@@ -71,7 +71,12 @@ std::vector<float> run(DevicePool& pool, Path path, const device::Stream& stream
     case Path::kSm90:
       launch_indexer_scores(pool.params, stream.get());
       break;
+    case Path::kSm90General:  // what serves several requests or queries
+      plan.lone = false;
+      launch_indexer_scores_sm90(pool.params, plan, stream.get());
+      break;
     case Path::kSm90ThreeGroups:
+      plan.lone = false;
       plan.warp_groups = plan.warp_groups == 3 ? 2 : 3;
       plan.stages = 6;
       launch_indexer_scores_sm90(pool.params, plan, stream.get());
@@ -256,7 +261,7 @@ TEST_F(IndexerScoresGpu, LongContexts) {
     const IndexKeyPool pool(
         {.lengths = {262'144}, .queries_per_request = q, .seed = 7, .most_pages = 512});
     DevicePool on_device(pool);
-    for (const Path path : {Path::kSm90, Path::kSm90OtherGrid}) {
+    for (const Path path : {Path::kSm90, Path::kSm90General, Path::kSm90OtherGrid}) {
       ASSERT_NO_FATAL_FAILURE(expect_oracle(pool,
                                             run(on_device, path, owned_stream()),
                                             kFp8Bound,

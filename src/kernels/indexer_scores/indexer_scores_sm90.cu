@@ -1,6 +1,7 @@
-// Index scores on Hopper. Persistent blocks: two warps fetch key pages (64 keys of 128 bytes by a
-// tiled copy in the 128-byte swizzle, their scales by a plain one) into a ring, one fetches
-// queries, and consumer warp groups take pages in turn. Entries fill the 64-row side of the
+// Index scores on Hopper. Persistent blocks: one warp fetches key pages (64 keys of 128 bytes and
+// their scales, 66 rows of 128 bytes in the 128-byte swizzle, by one copy) into a ring, one fetches
+// queries, and consumer warp groups take pages in turn. One query of one request has a kernel of
+// its own (scores_lone.cuh). Entries fill the 64-row side of the
 // instruction, the heads of one or two queries its other side; a thread sums the heads of its
 // columns in ascending order, then the four lanes of a row are added as a balanced tree.
 #include "base/check.h"
@@ -11,6 +12,7 @@
 #include "kernels/indexer_scores/scores_arena.cuh"
 #include "kernels/indexer_scores/scores_consume.cuh"
 #include "kernels/indexer_scores/scores_fetch.cuh"
+#include "kernels/indexer_scores/scores_lone.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 
@@ -19,7 +21,6 @@ namespace {
 
 constexpr int32_t kMaxRequests = 4096;
 constexpr uint32_t kStartBarrier = 1;  // 0 is __syncthreads
-constexpr uint32_t kProducersBarrier = 2;
 
 struct ScoresTask {
   IndexerScoresParams params;
@@ -27,13 +28,10 @@ struct ScoresTask {
 };
 
 template <bool kSingleQuery, int kGroups>
-__global__ __launch_bounds__(
-    kGroups * 128 + 32 * (kProducers + 1),
-    kSingleQuery&& kGroups == 2
-        ? 2
-        : 1) void scores_kernel(const __grid_constant__ ScoresTask task,
-                                const __grid_constant__ CUtensorMap key_map,
-                                const __grid_constant__ CUtensorMap query_map) {
+__global__ __launch_bounds__(kGroups * 128 + 64, kSingleQuery ? 2 : 1) void scores_kernel(
+    const __grid_constant__ ScoresTask task,
+    const __grid_constant__ CUtensorMap key_map,
+    const __grid_constant__ CUtensorMap query_map) {
   extern __shared__ uint8_t dynamic[];
   const IndexerScoresParams& params = task.params;
   const uint32_t misplaced = ptx::shared_address(dynamic) % 1024;
@@ -47,11 +45,10 @@ __global__ __launch_bounds__(
   }
   ptx::release_successor();
   constexpr uint32_t kProducerWarp = kGroups * 4;
-  constexpr uint32_t kThreads = kGroups * 128 + 32 * (kProducers + 1);
+  constexpr uint32_t kThreads = kGroups * 128 + 64;
   const bool single = params.num_requests == 1;
-  // Warps: consumers, producers of keys, the producer of queries.
-  const uint32_t producer = warp - kProducerWarp;
-  const bool fetches_keys = warp >= kProducerWarp && producer < kProducers;
+  // Warps: consumers, the producer of pages, the producer of queries.
+  const bool fetches_keys = warp == kProducerWarp;
   int32_t single_pages = 0;
   if (fetches_keys) {
     int32_t ids = 0;
@@ -61,7 +58,7 @@ __global__ __launch_bounds__(
       ids = page < params.page_table_stride ? params.page_table[page] : 0;
       single_pages = pages_seen(params, 0);
     }
-    if (producer == 0 && threadIdx.x % 32 == 0) {
+    if (threadIdx.x % 32 == 0) {
       ptx::prefetch_tensor_map(&key_map);
       for (uint32_t s = 0; s < task.stages; ++s) {
         ptx::barrier_init(&arena.full[s], 1);
@@ -74,10 +71,9 @@ __global__ __launch_bounds__(
       ptx::fence_barrier_init();
     }
     __syncwarp();
-    if (single) {  // the producers need nothing from the other warps
-      ptx::named_barrier_sync(kProducersBarrier, kProducers * 32);
+    if (single) {  // the producer needs nothing from the other warps
       ptx::named_barrier_arrive(kStartBarrier, kThreads);
-      fetch_keys(params, &key_map, PageWalk(single_pages), arena, task.stages, ids, producer);
+      fetch_keys(params, &key_map, PageWalk(single_pages), arena, task.stages, ids);
       return;
     }
   } else if (single) {
@@ -87,25 +83,43 @@ __global__ __launch_bounds__(
     for (auto r = static_cast<int32_t>(threadIdx.x);
          r < params.num_requests && warp < kProducerWarp;
          r += kWorkers) {
-      arena.pages[r] = pages_seen(params, r);
+      arena.page_counts[r] = pages_seen(params, r);
     }
   }
   ptx::named_barrier_sync(kStartBarrier, kThreads);
   if (fetches_keys) {
-    const PageWalk walk(arena.pages, params.num_requests);
+    const PageWalk walk(arena.page_counts, params.num_requests);
     const int32_t ids = walk.more() ? page_ids(params, walk) : 0;
-    fetch_keys(params, &key_map, walk, arena, task.stages, ids, producer);
+    fetch_keys(params, &key_map, walk, arena, task.stages, ids);
     return;
   }
   if (run_ahead) {
     ptx::wait_for_predecessor();
   }
   const PageWalk walk =
-      single ? PageWalk(single_pages) : PageWalk(arena.pages, params.num_requests);
+      single ? PageWalk(single_pages) : PageWalk(arena.page_counts, params.num_requests);
   if (warp >= kProducerWarp) {
     fetch_queries(params, &query_map, walk, arena);
   } else {
-    consume<kSingleQuery>(params, walk, arena, task.stages, warp / 4, kGroups);
+    consume<kSingleQuery, kGroups == 2>(params, walk, arena, task.stages, warp / 4, kGroups);
+  }
+}
+
+__global__ __launch_bounds__(kLoneThreads, 2) void lone_scores_kernel(
+    const __grid_constant__ ScoresTask task,
+    const __grid_constant__ CUtensorMap key_map,
+    const __grid_constant__ CUtensorMap query_map) {
+  extern __shared__ uint8_t dynamic[];
+  const uint32_t misplaced = ptx::shared_address(dynamic) % 1024;
+  const LoneArena arena(dynamic + (misplaced == 0 ? 0 : 1024 - misplaced), task.stages);
+  if (task.params.stable_entries == nullptr) {
+    ptx::wait_for_predecessor();
+  }
+  ptx::release_successor();
+  if (threadIdx.x / 128 == kLoneGroups) {
+    fetch_lone(task.params, &key_map, arena, task.stages);
+  } else {
+    consume_lone(task.params, &query_map, arena, task.stages, threadIdx.x / 128);
   }
 }
 
@@ -127,9 +141,9 @@ void launch_with(const IndexerScoresParams& params,
   const CUtensorMap key_map = device::make_tensor_map(
       {.base = params.key_pages,
        .element = device::MapElement::kByte,
-       .extents = {kScoreDims, kIndexPageEntries, static_cast<uint64_t>(params.num_pages)},
+       .extents = {kScoreDims, kPageRows, static_cast<uint64_t>(params.num_pages)},
        .strides = {kScoreDims, kIndexPageBytes},
-       .box = {kScoreDims, kIndexPageEntries, 1},
+       .box = {kScoreDims, kPageRows, 1},
        .swizzle = device::MapSwizzle::k128});
   const int64_t rows = int64_t{params.num_requests} * params.queries_per_request;
   const CUtensorMap query_map =
@@ -140,10 +154,23 @@ void launch_with(const IndexerScoresParams& params,
                                .box = {kScoreDims, kScoreHeads},
                                .swizzle = device::MapSwizzle::k128});
   const auto stages = static_cast<uint32_t>(plan.stages);
+  if (kSingleQuery && kGroups == kLoneGroups && params.num_requests == 1 && plan.lone) {
+    device::launch(
+        stream,
+        {.grid = dim3(static_cast<uint32_t>(plan.blocks_per_multiprocessor * multiprocessors())),
+         .block = dim3(kLoneThreads),
+         .shared_bytes = LoneArena::bytes(stages),
+         .programmatic = params.programmatic},
+        lone_scores_kernel,
+        ScoresTask{params, stages},
+        key_map,
+        query_map);
+    return;
+  }
   device::launch(
       stream,
       {.grid = dim3(static_cast<uint32_t>(plan.blocks_per_multiprocessor * multiprocessors())),
-       .block = dim3(kGroups * 128 + 32 * (kProducers + 1)),
+       .block = dim3(kGroups * 128 + 64),
        .shared_bytes = ScoresArena::bytes(stages,
                                           static_cast<uint32_t>(params.queries_per_request),
                                           static_cast<uint32_t>(params.num_requests)),
@@ -163,8 +190,11 @@ IndexerScoresPlan plan_indexer_scores(const IndexerScoresParams& params) {
     plan.blocks_per_multiprocessor = 1;
     plan.warp_groups = 3;
     plan.stages = 12;
-  } else if (params.num_requests == 1 && params.stable_entries == nullptr) {
-    plan.stages = 4;  // a short stream ends sooner when no block asks for much at once
+  } else if (params.num_requests == 1) {
+    plan.lone = true;
+    // A short stream ends sooner when no block asks for much at once; run ahead, what is asked for
+    // before the predecessor's end counts.
+    plan.stages = params.stable_entries == nullptr ? 4 : 8;
   }
   return plan;
 }
@@ -180,9 +210,9 @@ void launch_indexer_scores_sm90(const IndexerScoresParams& params,
                params.queries_per_request);
   BALEEN_CHECK(
       params.score_stride % kIndexPageEntries == 0, "score_stride={}", params.score_stride);
-  // A slot of the ring must stay with one warp group and one producer, see RingPlace.
+  // A slot of the ring must stay with one warp group, see RingPlace.
   BALEEN_CHECK(plan.stages >= plan.warp_groups && plan.stages % plan.warp_groups == 0 &&
-                   plan.stages % kProducers == 0 && plan.blocks_per_multiprocessor >= 1,
+                   plan.blocks_per_multiprocessor >= 1,
                "warp_groups={} stages={} blocks_per_multiprocessor={}",
                plan.warp_groups,
                plan.stages,

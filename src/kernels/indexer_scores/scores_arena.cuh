@@ -11,39 +11,37 @@
 namespace baleen::kernels {
 
 inline constexpr uint32_t kTileBytes = kIndexPageEntries * kScoreDims;  // keys of a page
-inline constexpr uint32_t kScaleBytes = kIndexPageEntries * 4;
+inline constexpr uint32_t kPageRows = kIndexPageBytes / kScoreDims;     // 64 of keys, 2 of scales
+inline constexpr uint32_t kStageBytes = 9 * 1024;  // a page, up to the next swizzle atom
+static_assert(kPageRows * kScoreDims == kIndexPageBytes && kIndexPageBytes <= kStageBytes);
 inline constexpr uint32_t kQueryBytes = kScoreHeads * kScoreDims;
 inline constexpr uint32_t kWeightBytes = kScoreHeads * 4;
-inline constexpr int32_t kProducers =
-    2;  // warps that fetch keys: one alone cannot issue fast enough
 inline constexpr uint32_t kQuerySlots =
     2;  // the next request's queries load while this one's are used
 
 struct ScoresArena {
-  uint8_t* tiles;      // [stages] key tiles, 1,024-byte aligned
+  uint8_t* pages;      // [stages] in the 128-byte swizzle, kStageBytes apart, 1,024-byte aligned
   uint8_t* queries;    // [kQuerySlots][q] query tiles, 1,024-byte aligned
-  float* scales;       // [stages][64]
   float* weights;      // [kQuerySlots][q][64]
   ptx::Barrier* full;  // [stages]
   ptx::Barrier* empty;
   ptx::Barrier* query_full;  // [kQuerySlots]
   ptx::Barrier* query_empty;
-  int32_t* pages;  // [num_requests]
+  int32_t* page_counts;  // [num_requests]
 
   __device__ ScoresArena(uint8_t* memory, uint32_t stages, uint32_t queries_per_request) {
-    tiles = memory;
-    queries = tiles + stages * kTileBytes;
-    scales = reinterpret_cast<float*>(queries + kQuerySlots * queries_per_request * kQueryBytes);
-    weights = scales + stages * kIndexPageEntries;
+    pages = memory;
+    queries = pages + stages * kStageBytes;
+    weights = reinterpret_cast<float*>(queries + kQuerySlots * queries_per_request * kQueryBytes);
     full =
         reinterpret_cast<ptx::Barrier*>(weights + kQuerySlots * queries_per_request * kScoreHeads);
     empty = full + stages;
     query_full = empty + stages;
     query_empty = query_full + kQuerySlots;
-    pages = reinterpret_cast<int32_t*>(query_empty + kQuerySlots);
+    page_counts = reinterpret_cast<int32_t*>(query_empty + kQuerySlots);
   }
   static std::size_t bytes(uint32_t stages, uint32_t queries_per_request, uint32_t requests) {
-    return 1024 + stages * (kTileBytes + kScaleBytes + 16) +
+    return 1024 + stages * (kStageBytes + 16) +
            kQuerySlots * (queries_per_request * (kQueryBytes + kWeightBytes) + 16) + requests * 4;
   }
 };

@@ -6,84 +6,13 @@
 
 #include "kernels/indexer_scores/page_walk.cuh"
 #include "kernels/indexer_scores/scores_arena.cuh"
-#include "kernels/ptx/convert.cuh"
-#include "kernels/ptx/loaded_arrive.cuh"
+#include "kernels/indexer_scores/scores_product.cuh"
 #include "kernels/ptx/opaque.cuh"
-#include "kernels/ptx/wgmma.cuh"
 
 namespace baleen::kernels {
 
-/// Products of one key tile with `kQueries` query tiles.
-template <int kQueries>
-__device__ __forceinline__ void multiply(float (&dots)[32 * kQueries],
-                                         uint64_t keys,
-                                         uint64_t heads) {
-  ptx::pin_registers(dots);
-  ptx::wgmma_fence();
-#pragma unroll
-  for (uint32_t step = 0; step < 4; ++step) {
-    ptx::Wgmma<ptx::E4m3, 64 * kQueries>::shared(dots,
-                                                 ptx::advance_descriptor(keys, step * 32),
-                                                 ptx::advance_descriptor(heads, step * 32),
-                                                 step > 0 ? 1 : 0);
-  }
-  ptx::wgmma_commit();
-  ptx::wgmma_wait<0>();
-  ptx::pin_registers(dots);
-}
-
-/// The head sums of this thread's two rows (r and r + 8) for query j of the product, the same in
-/// the four lanes of a row. `weights` has this thread's column pairs 8 columns apart.
-template <int kCount, class Weights>
-__device__ __forceinline__ float2 sum_heads(const float (&dots)[kCount], int j, Weights weights) {
-  float2 upper = make_float2(0, 0);
-  float2 lower = make_float2(0, 0);
-#pragma unroll
-  for (int c = 0; c < 8; ++c) {
-    const float2 a = weights(c);
-    const int at = 32 * j + 4 * c;
-    upper.x = fmaf(fmaxf(dots[at], 0.0F), a.x, upper.x);
-    upper.y = fmaf(fmaxf(dots[at + 1], 0.0F), a.y, upper.y);
-    lower.x = fmaf(fmaxf(dots[at + 2], 0.0F), a.x, lower.x);
-    lower.y = fmaf(fmaxf(dots[at + 3], 0.0F), a.y, lower.y);
-  }
-  float2 sum = make_float2(upper.x + upper.y, lower.x + lower.y);
-#pragma unroll
-  for (int step = 1; step <= 2; step *= 2) {
-    sum.x += __shfl_xor_sync(0xFFFFFFFFU, sum.x, step);
-    sum.y += __shfl_xor_sync(0xFFFFFFFFU, sum.y, step);
-  }
-  return sum;
-}
-
-/// What a thread needs to write the scores of one key tile.
-struct ScoreTile {
-  float2 scale;   // of this thread's rows
-  int32_t entry;  // of its upper row
-};
-
-__device__ __forceinline__ void store_scores(const IndexerScoresParams& params,
-                                             float* row,
-                                             int32_t length,
-                                             const ScoreTile& tile,
-                                             float2 sum) {
-  if (threadIdx.x % 4 != 0) {
-    return;
-  }
-  float upper = sum.x * tile.scale.x;
-  float lower = sum.y * tile.scale.y;
-  if (params.rounding == ScoreRounding::kBf16) {
-    const uint32_t packed = ptx::pack_bf16(upper, lower);
-    upper = ptx::low_bf16(packed);
-    lower = ptx::high_bf16(packed);
-  }
-  const float none = __int_as_float(static_cast<int>(0xFF800000U));
-  row[tile.entry] = tile.entry < length ? upper : none;
-  row[tile.entry + 8] = tile.entry + 8 < length ? lower : none;
-}
-
 /// Every `groups`-th page of the walk from `group` on, for all queries. One warp group.
-template <bool kSingleQuery>
+template <bool kSingleQuery, bool kHoldsWeights>
 __device__ void consume(const IndexerScoresParams& params,
                         PageWalk walk,
                         const ScoresArena& arena,
@@ -93,10 +22,11 @@ __device__ void consume(const IndexerScoresParams& params,
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t row = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const auto q = static_cast<uint32_t>(params.queries_per_request);
-  uint64_t all_keys = ptx::k_major_descriptor(arena.tiles);
+  const bool to_bf16 = params.rounding == ScoreRounding::kBf16;
+  uint32_t all_keys = static_cast<uint32_t>(ptx::k_major_descriptor(arena.pages));
   ptx::Barrier* all_full = arena.full;
   ptx::Barrier* all_empty = arena.empty;
-  const float* all_scales = arena.scales + row;
+  uint32_t all_scales = ptx::shared_address(arena.pages) + scale_place(row);
   ptx::keep_in_register(all_keys);
   ptx::keep_in_register(all_full);
   ptx::keep_in_register(all_empty);
@@ -116,64 +46,68 @@ __device__ void consume(const IndexerScoresParams& params,
     int32_t only_length = lengths[0];
     float* out = params.scores + query_row * params.score_stride;
     ptx::barrier_wait(&arena.query_full[query_place.slot], query_place.round);
-    uint64_t all_heads =
-        ptx::k_major_descriptor(arena.queries + query_place.slot * q * kQueryBytes);
-    const float2* weights =
-        reinterpret_cast<const float2*>(arena.weights + query_place.slot * q * kScoreHeads) +
-        lane % 4;
+    uint32_t all_heads = static_cast<uint32_t>(
+        ptx::k_major_descriptor(arena.queries + query_place.slot * q * kQueryBytes));
+    uint32_t weights =
+        ptx::shared_address(arena.weights) + query_place.slot * q * kWeightBytes + lane % 4 * 8;
     ptx::keep_in_register(all_heads);
     ptx::keep_in_register(weights);
     ptx::keep_in_register(out);
     ptx::keep_in_register(only_length);
     float2 only_weights[8];
-    if constexpr (kSingleQuery) {
+    if constexpr (kSingleQuery && kHoldsWeights) {
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
-        only_weights[c] = weights[c * 4];
+        only_weights[c] = two_weights(weights, c);
       }
     }
     int32_t i = skip;
     for (; i < count; i += static_cast<int32_t>(groups)) {
       ptx::barrier_wait(all_full + place.slot, place.round);
-      const uint64_t keys = ptx::advance_descriptor(all_keys, place.slot * kTileBytes);
-      const float* scales = all_scales + place.slot * kIndexPageEntries;
-      const ScoreTile tile{make_float2(scales[0], scales[8]), first_entry + i * entry_step};
-      const auto release = [&] {
-        __syncwarp();
-        if (lane == 0) {
-          ptx::barrier_arrive_loaded(all_empty + place.slot,
-                                     __float_as_uint(tile.scale.x) & __float_as_uint(tile.scale.y));
-        }
+      const uint32_t keys = __shfl_sync(0xFFFFFFFFU, all_keys + place.slot * (kStageBytes >> 4), 0);
+      const uint32_t scales = all_scales + place.slot * kStageBytes;
+      const ScoreTile tile{make_float2(__uint_as_float(ptx::load_shared_4(scales)),
+                                       __uint_as_float(ptx::load_shared_4(scales + 32))),
+                           first_entry + i * entry_step};
+      // Behind the products: what they left is pinned, so that its sums come behind the arrival.
+      const auto release = [&](auto& dots) {
+        ptx::barrier_arrive_elected(all_empty + place.slot,
+                                    __float_as_uint(tile.scale.x) & __float_as_uint(tile.scale.y),
+                                    lane == 0);
+        ptx::pin_registers(dots);
       };
       if constexpr (kSingleQuery) {
         float dots[32];
-        multiply<1>(dots, keys, all_heads);
-        release();
-        store_scores(params, out, only_length, tile, sum_heads(dots, 0, [&](int c) {
-                       return only_weights[c];
+        start_product<1>(dots, keys, all_heads);
+        finish_product(dots);
+        release(dots);
+        store_scores(to_bf16, out, only_length, tile, sum_heads(dots, 0, [&](int c) {
+                       return kHoldsWeights ? only_weights[c] : two_weights(weights, c);
                      }));
       } else {
         for (uint32_t j = 0; j < q; j += 2) {
-          const uint64_t heads = ptx::advance_descriptor(all_heads, j * kQueryBytes);
-          const float2* a = weights + j * (kScoreHeads / 2);
+          const uint32_t heads = all_heads + j * (kQueryBytes >> 4);
+          const uint32_t a = weights + j * kWeightBytes;
           float* const first_row = out + j * params.score_stride;
           const int32_t first_length = lengths[j];
-          const auto weight = [&](int c) { return a[c * 4]; };
+          const auto weight = [&](int c) { return two_weights(a, c); };
           if (j + 1 == q) {
             float dots[32];
-            multiply<1>(dots, keys, heads);
-            release();
-            store_scores(params, first_row, first_length, tile, sum_heads(dots, 0, weight));
+            start_product<1>(dots, keys, heads);
+            finish_product(dots);
+            release(dots);
+            store_scores(to_bf16, first_row, first_length, tile, sum_heads(dots, 0, weight));
           } else {
             const int32_t second_length = lengths[j + 1];
             float dots[64];
-            multiply<2>(dots, keys, heads);
+            start_product<2>(dots, keys, heads);
+            finish_product(dots);
             if (j + 2 == q) {
-              release();
+              release(dots);
             }
-            store_scores(params, first_row, first_length, tile, sum_heads(dots, 0, weight));
-            const auto second_weight = [&](int c) { return a[kScoreHeads / 2 + c * 4]; };
-            store_scores(params,
+            store_scores(to_bf16, first_row, first_length, tile, sum_heads(dots, 0, weight));
+            const auto second_weight = [&](int c) { return two_weights(a + kWeightBytes, c); };
+            store_scores(to_bf16,
                          first_row + params.score_stride,
                          second_length,
                          tile,

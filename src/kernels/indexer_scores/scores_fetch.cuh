@@ -21,29 +21,23 @@ __device__ __forceinline__ int32_t page_ids(const IndexerScoresParams& params,
   return lane < walk.run() ? row[lane * walk.step()] : 0;
 }
 
-/// Keys and scales of every kProducers-th page of the walk from `producer` on. One warp.
+/// The pages of the walk, keys and scales by one copy each. One warp.
 __device__ void fetch_keys(const IndexerScoresParams& params,
                            const CUtensorMap* map,
                            PageWalk walk,
                            const ScoresArena& arena,
                            uint32_t stages,
-                           int32_t ids,
-                           uint32_t producer) {
+                           int32_t ids) {
   const uint32_t lane = threadIdx.x % 32;
-  uint8_t* tiles = arena.tiles;
-  float* scales = arena.scales;
+  uint8_t* pages = arena.pages;
   ptx::Barrier* all_full = arena.full;
   ptx::Barrier* all_empty = arena.empty;
-  const uint8_t* page_scales = params.key_pages + kTileBytes;
-  ptx::keep_in_register(tiles);
-  ptx::keep_in_register(scales);
+  ptx::keep_in_register(pages);
   ptx::keep_in_register(all_full);
   ptx::keep_in_register(all_empty);
-  ptx::keep_in_register(page_scales);
   ptx::keep_in_register(stages);
-  RingPlace place{.slot = producer};
+  RingPlace place;
   bool waited = params.stable_entries == nullptr;
-  int32_t skip = static_cast<int32_t>(producer);  // pages of this run before the next own one
   while (walk.more()) {
     const int32_t count = min(32, walk.run());
     const int32_t request = walk.request();
@@ -55,8 +49,7 @@ __device__ void fetch_keys(const IndexerScoresParams& params,
     const int32_t stable_pages =
         waited ? 0x7FFFFFFF
                : params.stable_entries[request] / static_cast<int32_t>(kIndexPageEntries);
-    int32_t i = skip;
-    for (; i < count; i += kProducers) {
+    for (int32_t i = 0; i < count; ++i) {
       const int32_t id = __shfl_sync(0xFFFFFFFFU, ids, i);
       if (!waited && first_page + i * step >= stable_pages) {
         ptx::wait_for_predecessor();
@@ -65,17 +58,13 @@ __device__ void fetch_keys(const IndexerScoresParams& params,
       if (lane == 0) {
         ptx::Barrier* const full = all_full + place.slot;
         ptx::barrier_wait(all_empty + place.slot, place.round ^ 1);
-        ptx::barrier_expect_bytes(full, kTileBytes + kScaleBytes);
-        ptx::tensor_load_3d(tiles + place.slot * kTileBytes, map, 0, 0, id, full);
-        ptx::bulk_load(scales + place.slot * kIndexPageEntries,
-                       page_scales + id * kIndexPageBytes,
-                       kScaleBytes,
-                       full);
+        ptx::barrier_expect_bytes(full, kIndexPageBytes);
+        ptx::tensor_load_3d(
+            pages + place.slot * kStageBytes, map, 0, 0, id, full, ptx::kEvictFirst);
       }
-      place.next(kProducers, stages);
+      place.next(1, stages);
     }
     __syncwarp();
-    skip = i - count;
     ids = next_ids;
   }
 }
