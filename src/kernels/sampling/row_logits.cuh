@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/ptx/read_only_load.cuh"
 #include "kernels/sampling/sampling_rows.h"
 
 namespace baleen::kernels {
@@ -164,7 +165,7 @@ class RowLogits {
 
   __device__ __forceinline__ float4 raw(int group) const {
     const int column = first_column(group);
-    return column < vocab ? __ldg(reinterpret_cast<const float4*>(logits_ + column))
+    return column < vocab ? ptx::load_static(logits_ + column)
                           : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
   }
 
