@@ -19,13 +19,37 @@
 namespace baleen::runner {
 namespace {
 
+/// A pass with its buffers that has run once: its kernels are loaded, which a capture must not do.
+class WarmPass {
+ public:
+  WarmPass(const DecodeModel& model,
+           const DecodeSynth& synth,
+           const DecodeLimits& limits,
+           const device::Stream& stream,
+           bool records = false)
+      : buffers(model.config, limits.max_requests, limits.max_context, 0, records),
+        pass(model, limits, synth.inputs(), buffers, device::multiprocessor_count()),
+        stream_(stream) {
+    pass.record(stream_.get());
+    stream_.synchronize();
+  }
+
+  device::Graph graph() {
+    return device::Graph::capture(stream_,
+                                  [&](device::StreamHandle stream) { pass.record(stream); });
+  }
+
+  DecodeBuffers buffers;
+  DecodePass pass;
+
+ private:
+  const device::Stream& stream_;
+};
+
 class Bench {
  public:
   Bench(const DecodeBenchOptions& options, const DecodeSynth& synth, double read_tb_s)
-      : options_(options),
-        synth_(synth),
-        read_tb_s_(read_tb_s),
-        multiprocessors_(device::multiprocessor_count()) {}
+      : options_(options), synth_(synth), read_tb_s_(read_tb_s) {}
 
   /// The step of a model with those of the synthetic layers that `keep` takes.
   DecodeBenchRow step(const std::function<bool(const DecodeLayer&)>& keep,
@@ -39,23 +63,14 @@ class Bench {
     for (const DecodeLayer& layer : model.layers) {
       row.floor_bytes += layer_floor_bytes(model.config, layer.spec, load);
     }
-    DecodeBuffers buffers(model.config, batch, context + 1);
-    DecodePass pass(
-        model,
-        {.max_requests = batch, .max_context = context + 1, .programmatic = options_.programmatic},
-        synth_.inputs(),
-        buffers,
-        multiprocessors_);
-    pass.record(stream_.get());  // loads the kernels, which a capture must not
-    stream_.synchronize();
+    WarmPass warm(model, synth_, limits(batch, context), stream_);
     const auto begin = std::chrono::steady_clock::now();
-    pass.record(stream_.get());
+    warm.pass.record(stream_.get());
     row.eager_us =
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
     stream_.synchronize();
-    row.launches = pass.num_launches();
-    const device::Graph graph =
-        device::Graph::capture(stream_, [&](device::StreamHandle stream) { pass.record(stream); });
+    row.launches = warm.pass.num_launches();
+    const device::Graph graph = warm.graph();
     const GraphTimes times = graph_times(graph, stream_, options_.replays);
     row.graph_us = launch_us(graph);
     row.median_us = times.median_us;
@@ -69,18 +84,9 @@ class Bench {
   DecodeBenchRow recorded_step(int32_t batch, int64_t context) const {
     const DecodeModel& model = synth_.model();
     DecodeBenchRow row{.part = "step_recorded", .batch = batch, .context = context};
-    DecodeBuffers buffers(model.config, batch, context + 1, 0, /*records=*/true);
-    DecodePass pass(
-        model,
-        {.max_requests = batch, .max_context = context + 1, .programmatic = options_.programmatic},
-        synth_.inputs(),
-        buffers,
-        multiprocessors_);
-    pass.record(stream_.get());
-    stream_.synchronize();
-    row.launches = pass.num_launches();
-    const device::Graph graph =
-        device::Graph::capture(stream_, [&](device::StreamHandle stream) { pass.record(stream); });
+    WarmPass warm(model, synth_, limits(batch, context), stream_, /*records=*/true);
+    row.launches = warm.pass.num_launches();
+    const device::Graph graph = warm.graph();
     ChoiceCopy choices(model.config,
                        {.part_tokens = batch, .run_tokens = batch, .max_context = context + 1});
     cache::ChoiceTable table(cache::choice_layout(model.config), batch);
@@ -92,7 +98,7 @@ class Bench {
     for (int32_t i = 0; i <= options_.replays; ++i) {
       begin.record(stream_);
       graph.launch(stream_);
-      choices.copy(buffers, batch, context, stream_);
+      choices.copy(warm.buffers, batch, context, stream_);
       end.record(stream_);
       const double time = end.microseconds_since(begin);
       const auto host = std::chrono::steady_clock::now();
@@ -125,18 +131,13 @@ class Bench {
   /// The stages of a whole step, each summed over its layers and divided by their number.
   std::vector<DecodeBenchRow> stages(int32_t batch, int64_t context) const {
     const DecodeModel& model = synth_.model();
-    DecodeBuffers buffers(model.config, batch, context + 1);
-    DecodePass pass(model,
-                    {.max_requests = batch, .max_context = context + 1, .programmatic = false},
-                    synth_.inputs(),
-                    buffers,
-                    multiprocessors_);
-    pass.record(stream_.get());
-    stream_.synchronize();
+    DecodeLimits apart = limits(batch, context);
+    apart.programmatic = false;
+    WarmPass warm(model, synth_, apart, stream_);
     std::vector<std::unique_ptr<device::Event>> events;
     std::vector<std::string> parts;  // between an event and the next
     const device::Graph graph = device::Graph::capture(stream_, [&](device::StreamHandle stream) {
-      pass.record(stream, [&](const char* stage, int64_t layer) {
+      warm.pass.record(stream, [&](const char* stage, int64_t layer) {
         events.push_back(std::make_unique<device::Event>());
         events.back()->record_in_graph(stream);
         const auto index = static_cast<std::size_t>(layer);
@@ -186,10 +187,14 @@ class Bench {
   double floor_us(double bytes) const { return bytes / read_tb_s_ * 1e-6; }
 
  private:
+  DecodeLimits limits(int32_t batch, int64_t context) const {
+    return {
+        .max_requests = batch, .max_context = context + 1, .programmatic = options_.programmatic};
+  }
+
   const DecodeBenchOptions& options_;
   const DecodeSynth& synth_;
   double read_tb_s_;
-  int32_t multiprocessors_ = 0;
   device::Stream stream_;
 };
 
