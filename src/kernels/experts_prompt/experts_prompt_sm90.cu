@@ -15,6 +15,7 @@
 #include "kernels/experts_prompt/prompt_task.h"
 #include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/ring_place.cuh"
 #include "kernels/ptx/role_registers.cuh"
 #include "numerics/bfloat16.h"
 
@@ -65,16 +66,7 @@ __device__ __forceinline__ Side side_of(const Task& task) {
           kDown ? task.hidden_scales : task.input_scales};
 }
 
-struct RingPlace {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1U;
-    }
-  }
-};
+using RingPlace = ptx::RingPlace<kStages>;
 
 __device__ __forceinline__ Group load_group(const Task& task, int32_t number) {
   const auto* words = reinterpret_cast<const int4*>(task.groups + number);

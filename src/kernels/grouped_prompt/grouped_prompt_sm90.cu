@@ -10,11 +10,12 @@
 #include "device/stream.h"
 #include "kernels/grouped_prompt/grouped_prompt_task.h"
 #include "kernels/linear/linear_layout.h"
+#include "kernels/linear/linear_multiply.cuh"
 #include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/mbarrier.cuh"
 #include "kernels/ptx/opaque.cuh"
-#include "kernels/ptx/packed_bf16.cuh"
+#include "kernels/ptx/ring_place.cuh"
 #include "kernels/ptx/role_registers.cuh"
 #include "kernels/ptx/shared_access.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
@@ -52,16 +53,7 @@ struct Shared {
 };
 static_assert(sizeof(Shared) <= 227 * 1024);
 
-struct Place {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1U;
-    }
-  }
-};
+using Place = ptx::RingPlace<kStages>;
 
 /// Items: tile of outputs major, tile of tokens minor, so that blocks that run together share
 /// weights.
@@ -90,16 +82,7 @@ __device__ __forceinline__ void produce(const Task& task, const CUtensorMap& x, 
   }
 }
 
-/// Four e4m3 codes of order 0, 8, 1, 9 as two bf16 pairs; linear_multiply.cuh has the reason.
-__device__ __forceinline__ void unpack_codes(uint32_t codes, uint32_t& low, uint32_t& high) {
-  constexpr uint32_t kMagnitudes = 0x07F007F0;
-  constexpr uint32_t kSigns = 0x80008000;
-  constexpr uint32_t kBias = 0x7B807B80;  // 2^120 twice
-  const uint32_t upper = ((codes >> 4) & kMagnitudes) | (codes & kSigns);
-  const uint32_t lower = ((codes << 4) & kMagnitudes) | ((codes << 8) & kSigns);
-  low = ptx::multiply_bf16x2(lower, kBias);
-  high = ptx::multiply_bf16x2(upper, kBias);
-}
+using linear_body::unpack_codes;
 
 struct Consumer {
   const Task& task;

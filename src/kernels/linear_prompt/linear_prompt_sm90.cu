@@ -15,6 +15,7 @@
 #include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/ring_place.cuh"
 #include "kernels/ptx/role_registers.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
@@ -45,16 +46,7 @@ struct Shared {
 };
 static_assert(sizeof(Shared) <= 227 * 1024);
 
-struct Place {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1U;
-    }
-  }
-};
+using Place = ptx::RingPlace<kStages>;
 
 struct Item {
   int task;
