@@ -29,8 +29,10 @@ void RowEncoder::encode_row(uint64_t seed,
     return static_cast<int64_t>(tokenizer_->encode(text).size());
   };
   Draws draws(seed, Draws::kDialogues, number);
-  const DialogueShape wanted{
-      .max_tokens = shape.tokens, .thinking_share = shape.thinking_share, .pairs = pairs};
+  const DialogueShape wanted{.max_tokens = shape.tokens,
+                             .thinking_share = shape.thinking_share,
+                             .pairs = pairs,
+                             .below_zero_share = shape.below_zero_share};
   while (true) {
     const Dialogue dialogue = make_dialogue(phrases_, wanted, count_tokens, draws);
     std::vector<int32_t> ids;

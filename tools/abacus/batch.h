@@ -45,6 +45,7 @@ struct BatchShape {
   int64_t rows = 0;
   int64_t tokens = 0;
   double thinking_share = 0.5;
+  double below_zero_share = 0.0;  // of the questions for a difference
 };
 
 /// Writes conversations as token ids. Shares the tokenizer and the phrases; any thread.

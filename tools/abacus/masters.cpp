@@ -168,6 +168,22 @@ Masters::Masters(const ModelConfig& config, uint64_t seed, at::Device device)
   }
 }
 
+void Masters::take(const model::ModelParameters& params) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> theirs;
+  ModelParameters source = params;
+  model::for_each_parameter(
+      source, [&](const ParameterInfo&, at::Tensor& value) { theirs.push_back(value); });
+  std::size_t next = 0;
+  ModelParameters own = views();
+  model::for_each_parameter(own, [&](const ParameterInfo& info, at::Tensor& value) {
+    BALEEN_CHECK(next < theirs.size() && theirs[next].sizes() == value.sizes(),
+                 "{} is missing or of another shape",
+                 info.name);
+    value.copy_(theirs[next++]);
+  });
+}
+
 model::ModelParameters Masters::views() const {
   std::vector<at::Tensor> parts[2];
   for (std::size_t group = 0; group < 2; ++group) {

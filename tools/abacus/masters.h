@@ -22,6 +22,9 @@ class Masters {
   /// Fresh values by seed; the same on every device.
   Masters(const ModelConfig& config, uint64_t seed, at::Device device);
 
+  /// Takes over the values of a model of the same configuration, on the CPU; its tables too.
+  void take(const model::ModelParameters& params);
+
   /// Every trainable field is a view of a flat leaf; router biases and the hash table are plain
   /// tensors shared with this object.
   model::ModelParameters views() const;

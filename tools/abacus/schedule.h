@@ -34,6 +34,7 @@ struct Recipe {
   double epsilon = 1e-10;
   double clip_norm = 1.0;
   int64_t tokens_per_step = 43008;
+  double below_zero_share = 0.0;  // of the questions for a difference
 
   double progress(int64_t step) const {
     return static_cast<double>(step) / static_cast<double>(num_steps);
@@ -54,7 +55,8 @@ struct Recipe {
   /// ones, with about the same number of tokens each.
   std::vector<BatchShape> shapes() const {
     const auto form = [this](int64_t tokens, double thinking_share) {
-      return BatchShape{std::max<int64_t>(tokens_per_step / tokens, 1), tokens, thinking_share};
+      return BatchShape{
+          std::max<int64_t>(tokens_per_step / tokens, 1), tokens, thinking_share, below_zero_share};
     };
     const BatchShape single = form(64, 0.6);
     const BatchShape conversation = form(384, 0.35);

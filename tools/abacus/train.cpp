@@ -4,6 +4,7 @@
 // same model.
 //
 //   abacus_train --model models/abacus --state /tmp/abacus --device cuda --workers 14
+//   abacus_train --start models/abacus --below-zero-share 0.1 --plain-share 0 --output run/model
 //   abacus_train --model models/abacus --state /tmp/abacus --export-only
 
 #include <chrono>
@@ -31,6 +32,7 @@ using namespace baleen::abacus;
 
 struct Options {
   std::filesystem::path model = "models/abacus";
+  std::filesystem::path start;  // folder of the checkpoint to begin with; empty: fresh weights
   std::filesystem::path state;
   std::filesystem::path output;  // folder of the checkpoint; empty: none is written
   std::string phrases = "tools/abacus/phrases.json";
@@ -40,6 +42,7 @@ struct Options {
   double minutes = 1e9;
   int64_t log_every = 50;
   int64_t judge_every = 500;
+  int64_t export_every = 0;  // steps; writes OUTPUT-STEP; 0: only the last one is written
   bool compare_devices = false;
   bool export_only = false;
   Recipe recipe;
@@ -54,16 +57,20 @@ void say(fmt::format_string<Args...> format, Args&&... args) {
 }
 
 void judge_and_say(Trainer& trainer, const RowEncoder& encoder, int64_t num_rows, bool quantized) {
-  for (const BatchShape& shape : {BatchShape{512, 64, 0.5}, BatchShape{64, 640, 0.5}}) {
+  for (const BatchShape& shape : {BatchShape{512, 64, 0.5},
+                                  BatchShape{64, 640, 0.5},
+                                  BatchShape{512, 64, 0.5, /*below_zero_share=*/1.0},
+                                  BatchShape{64, 640, 0.5, /*below_zero_share=*/0.5}}) {
     Report report;
     for (int64_t first = 0; first < num_rows / (shape.tokens / 64); first += shape.rows) {
       report.add(trainer.judge_rows(
           encoder.encode_batch(kJudgeSeed, static_cast<uint64_t>(first), shape, Pairs::kHeldOut),
           quantized));
     }
-    say("judged step={} unseen_pairs tokens={} quantized={} {}",
+    say("judged step={} unseen_pairs tokens={} below_zero={} quantized={} {}",
         trainer.next_step(),
         shape.tokens,
+        shape.below_zero_share,
         quantized,
         report.text());
   }
@@ -87,6 +94,17 @@ void compare_devices(const ModelConfig& config, const Options& options, const Ro
           trainer.gradient_norm().item<double>());
     }
   }
+}
+
+/// The checkpoint with the tokenizer's files, as `baleen serve` reads it.
+void write_model(const Trainer& trainer,
+                 const Options& options,
+                 const std::filesystem::path& folder) {
+  train::write_published(trainer.exact(), folder, {});
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
+    std::filesystem::copy_file(options.model / name, folder / name);
+  }
+  say("wrote {}", folder.string());
 }
 
 void train(Trainer& trainer, const Options& options, const RowEncoder& encoder) {
@@ -116,6 +134,9 @@ void train(Trainer& trainer, const Options& options, const RowEncoder& encoder) 
     if ((step + 1) % options.judge_every == 0) {
       judge_and_say(trainer, encoder, 1024, recipe.quantized(step));
     }
+    if (options.export_every > 0 && (step + 1) % options.export_every == 0) {
+      write_model(trainer, options, fmt::format("{}-{:05}", options.output.string(), step + 1));
+    }
   }
 }
 
@@ -127,6 +148,9 @@ int run(const Options& options) {
     compare_devices(config, options, encoder);
   }
   Trainer trainer(config, options.recipe, options.seed, at::Device(options.device));
+  if (!options.start.empty()) {
+    trainer.start_from(options.start);
+  }
   const bool continued = !options.state.empty() && trainer.load(options.state);
   say("abacus steps={} next_step={} continued={} device={} seed={}",
       options.recipe.num_steps,
@@ -142,11 +166,7 @@ int run(const Options& options) {
     }
   }
   if (!options.output.empty()) {
-    train::write_published(trainer.exact(), options.output, {});
-    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
-      std::filesystem::copy_file(options.model / name, options.output / name);
-    }
-    say("wrote {}", options.output.string());
+    write_model(trainer, options, options.output);
   }
   return 0;
 }
@@ -158,6 +178,7 @@ int main(int argc, char** argv) {
   Options options;
   Recipe& recipe = options.recipe;
   app.add_option("--model", options.model, "folder with config.json and tokenizer.json");
+  app.add_option("--start", options.start, "checkpoint to begin with; without it fresh weights");
   app.add_option("--state", options.state, "folder that holds a run to continue");
   app.add_option("--output", options.output, "folder of the checkpoint to write");
   app.add_option("--phrases", options.phrases, "wordings");
@@ -168,9 +189,15 @@ int main(int argc, char** argv) {
   app.add_option("--steps", recipe.num_steps, "length of the whole run");
   app.add_option("--peak-rate", recipe.peak_learning_rate, "learning rate after warm-up");
   app.add_option("--plain-share", recipe.plain_share, "share of steps before quantised training");
+  app.add_option("--warmup-steps", recipe.warmup_steps, "steps until the peak rate");
+  app.add_option("--late-mtp-from", recipe.late_mtp_from, "share of steps before the lower weight");
+  app.add_option(
+      "--below-zero-share", recipe.below_zero_share, "of the questions for a difference");
   app.add_option("--tokens-per-step", recipe.tokens_per_step, "batch size");
   app.add_option("--log-every", options.log_every, "steps");
   app.add_option("--judge-every", options.judge_every, "steps");
+  app.add_option("--export-every", options.export_every, "steps; writes OUTPUT-STEP each time")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--compare-devices", options.compare_devices, "first compare the device to the CPU");
   app.add_flag("--export-only", options.export_only, "write the checkpoint of the saved run");
   CLI11_PARSE(app, argc, argv);

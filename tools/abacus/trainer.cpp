@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "model/fake_quantized.h"
+#include "model/load_parameters.h"
 #include "weights/safetensors.h"
 #include "weights/safetensors_writer.h"
 
@@ -80,6 +81,10 @@ Trainer::Trainer(const ModelConfig& config, const Recipe& recipe, uint64_t seed,
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::start_from(const std::filesystem::path& folder) {
+  masters_.take(model::load_parameters(folder, at::TensorOptions(at::kFloat), /*with_mtp=*/true));
+}
 
 ObjectiveSettings Trainer::settings(bool quantized, double mtp_weight) const {
   ObjectiveSettings settings;

@@ -33,6 +33,10 @@ class Trainer {
   /// Length of the gradient before clipping, of the last step.
   const at::Tensor& gradient_norm() const { return gradient_norm_; }
 
+  /// Begins with the weights of a checkpoint of the same configuration instead of fresh ones; they
+  /// are dequantised exactly. Throws Error naming file, tensor or key.
+  void start_from(const std::filesystem::path& folder);
+
   /// One optimizer step on the batch of step next_step().
   StepLosses step(const Batch& batch);
   /// The losses and the gradient norm of a batch, nothing changed.
