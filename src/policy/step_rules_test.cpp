@@ -1,4 +1,4 @@
-// What stands around the losses: value loss, batch arithmetic, shaping, filter, pass@k, alarms,
+// What stands around the losses: batch arithmetic, shaping, filter, pass@k, alarms,
 // rollout numbers.
 
 #include <algorithm>
@@ -13,7 +13,6 @@
 #include "policy/batch_arithmetic.h"
 #include "policy/reward_shaping.h"
 #include "policy/rollout_metrics.h"
-#include "policy/value_loss.h"
 
 namespace baleen::policy {
 namespace {
@@ -23,37 +22,6 @@ using testing::ElementsAre;
 using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-TEST(ValueLossTest, AggregatesClipsAndHasTheSlopeItClaims) {
-  const std::vector<uint8_t> mask = {1, 0, 1};
-  std::vector<double> values = {0.9, 5.0, 0.6};
-  const std::vector<double> old_values = {0.5, 5.0, 0.5};
-  const std::vector<double> returns = {1.2, 0.0, 1.0};
-  const auto loss_at = [&](const std::vector<double>& at) {
-    ValueRow row;
-    row.mask = mask;
-    row.values = Numbers(at);
-    row.old_values = Numbers(old_values);
-    row.returns = Numbers(returns);
-    StepTotals totals;
-    totals.tokens_of_rollout[0] = 2;
-    totals.tokens_of_rollout[1] = 5;  // another rank's rollout
-    return value_loss(std::span(&row, 1), {}, totals);
-  };
-  const ValueLoss loss = loss_at(values);
-  EXPECT_NEAR(loss.loss, (0.125 + 0.08) / (2.0 * 2.0), 1e-12);
-  EXPECT_NEAR(loss.clipfrac, 0.25, 1e-12);
-  for (size_t t = 0; t < values.size(); ++t) {
-    auto up = values;
-    auto down = values;
-    up[t] += 1e-5;
-    down[t] -= 1e-5;
-    EXPECT_NEAR(loss.d_values[0][t], (loss_at(up).loss - loss_at(down).loss) / 2e-5, 1e-9);
-  }
-  EXPECT_EQ(loss.d_values[0][0], 0.0);
-  values[0] = NAN;
-  EXPECT_THROW(loss_at(values), Error);
-}
 
 TEST(BatchArithmeticTest, AnyThreeGiveTheFourth) {
   const BatchKnobs all{32, 8, 64, 4};
