@@ -18,13 +18,20 @@ server::ServerConfig completed(server::ServerConfig config,
   return config;
 }
 
+server::ServerConfig with_receiver(server::ServerConfig config,
+                                   std::shared_ptr<server::WeightStreams> receiver) {
+  config.weight_streams = std::move(receiver);
+  return config;
+}
+
 }  // namespace
 
 ModelServer::ModelServer(OpenedModel model, const std::string& folder, server::ServerConfig config)
     : config_(completed(std::move(config), model, folder)),
       metrics_({{"model_name", config_.model_name}}),
       engine_(model.engine_config, std::move(model.executor), model.tokenizer, metrics_),
-      api_(config_, engine_, model.tokenizer, metrics_) {
+      receiver_(std::make_shared<WeightReceiver>(engine_)),
+      api_(with_receiver(config_, receiver_), engine_, model.tokenizer, metrics_) {
   const engine::ExecutorInfo info = engine_.executor_info();
   const engine::ExecutorCapacity capacity = engine_.stats().capacity;
   log::info("apps",
@@ -55,6 +62,11 @@ ModelServer::ModelServer(OpenedModel model, const std::string& folder, server::S
 void ModelServer::start() {
   engine_.start();
   api_.start();
+}
+
+bool ModelServer::drain() {
+  receiver_->stop();
+  return api_.drain();
 }
 
 }  // namespace baleen::apps

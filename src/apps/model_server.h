@@ -6,9 +6,11 @@
 //   server.start();
 //   server.drain();
 
+#include <memory>
 #include <string>
 
 #include "apps/opened_model.h"
+#include "apps/weight_receiver.h"
 #include "base/metrics.h"
 #include "engine/engine.h"
 #include "server/api_server.h"
@@ -22,8 +24,8 @@ class ModelServer {
   ModelServer(OpenedModel model, const std::string& folder, server::ServerConfig config);
 
   void start();
-  /// See ApiServer::drain().
-  bool drain() { return api_.drain(); }
+  /// See ApiServer::drain(). An update of the weights that is under way breaks off.
+  bool drain();
   std::string url() const { return api_.url(); }
   engine::Engine& engine() { return engine_; }
 
@@ -31,6 +33,7 @@ class ModelServer {
   server::ServerConfig config_;
   MetricRegistry metrics_;
   engine::Engine engine_;
+  std::shared_ptr<WeightReceiver> receiver_;  // shared with the API server
   server::ApiServer api_;
 };
 

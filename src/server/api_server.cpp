@@ -159,6 +159,9 @@ class ApiServer::State {
     add_engine_control(router, "POST", "/continue_generation", continue_generation);
     add_engine_control(router, "POST", "/update_weights_from_disk", update_weights_from_disk);
     add_engine_control(router, "POST", "/update_weight_version", update_weight_version);
+    add_weight_message(router, "/weights/begin", &WeightStreams::begin);
+    add_weight_message(router, "/weights/bucket", &WeightStreams::bucket);
+    add_weight_message(router, "/weights/end", &WeightStreams::end);
     for (const char* method : {"GET", "POST"}) {
       add_engine_control(router, method, "/flush_cache", flush_cache);
       add_engine_control(router, method, "/release_memory_occupation", release_memory);
@@ -259,6 +262,24 @@ class ApiServer::State {
                           Result<json::object> (*control)(const json::object&, engine::Engine&)) {
     add_control(router, method, path, [this, control](const json::object& body) {
       return control(body, engine_);
+    });
+  }
+  /// A body of any kind, for those who run the server.
+  void add_weight_message(http::Router& router,
+                          const char* path,
+                          Result<std::string> (WeightStreams::*take)(std::string_view)) {
+    router.add("POST", path, [this, take](http::Request&& request, http::ResponseWriter writer) {
+      Status status = check_admin_key(request.headers, config_.api_key, config_.admin_api_key);
+      if (status.ok() && config_.weight_streams == nullptr) {
+        status = {StatusCode::kNotFound, "this server takes no weights over HTTP", {}, {}};
+      }
+      if (!status.ok()) {
+        writer.respond(error_response(status));
+        return;
+      }
+      const Result<std::string> answer = (config_.weight_streams.get()->*take)(request.body);
+      writer.respond(answer.ok() ? http::Response::json(200, *answer)
+                                 : error_response(answer.status()));
     });
   }
   void add_generation(http::Router& router,

@@ -74,12 +74,12 @@ TEST(OpenApiTest, TheServerKnowsEveryFieldThatIsDescribed) {
     if (operation == nullptr || !operation->as_object().contains("requestBody")) {
       continue;
     }
-    const std::string ref(operation->at("requestBody")
-                              .at("content")
-                              .at("application/json")
-                              .at("schema")
-                              .at("$ref")
-                              .as_string());
+    const json::object& content = operation->at("requestBody").at("content").as_object();
+    if (!content.contains("application/json")) {
+      EXPECT_TRUE(path.key().starts_with("/weights/")) << path.key();  // messages, no fields
+      continue;
+    }
+    const std::string ref(content.at("application/json").at("schema").at("$ref").as_string());
     const std::string name = ref.substr(ref.rfind('/') + 1);
     seen.insert(name);
     ASSERT_TRUE(valid_bodies().contains(name)) << name;

@@ -6,11 +6,13 @@
 //   config.validate();
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "http/server.h"
+#include "server/weight_streams.h"
 #include "text/output_stream.h"
 
 namespace baleen::server {
@@ -27,6 +29,7 @@ struct ServerConfig {
   bool default_thinking = false;
   text::ChatProfile chat_profile = text::ChatProfile::kV4;
   std::chrono::milliseconds drain_timeout{30'000};  // for requests in progress at shutdown
+  std::shared_ptr<WeightStreams> weight_streams;    // shared with the program; null: 404
 
   void validate() const;  // throws ConfigError
 };

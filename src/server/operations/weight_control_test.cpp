@@ -1,6 +1,9 @@
 // Weights and memory over HTTP: updates, their names in answers, release and resume, keys.
 #include <atomic>
 #include <future>
+#include <memory>
+#include <string>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -164,12 +167,47 @@ TEST(WeightControlTest, NeedsTheAdminKey) {
   options.server.admin_api_key = "root";
   ScriptedApi api(options);
   for (const char* path : {kUpdatePath,
+                           "/weights/begin",
+                           "/weights/bucket",
+                           "/weights/end",
                            "/update_weight_version",
                            "/release_memory_occupation",
                            "/resume_memory_occupation"}) {
     const http::ClientRequest request{"POST", path, {{"Authorization", "Bearer user"}}, "{}"};
     EXPECT_EQ(api.client().send(request)->status, 403) << path;
   }
+}
+
+/// Keeps what it is told; refuses an end.
+class KeptMessages final : public WeightStreams {
+ public:
+  Result<std::string> begin(std::string_view manifest) override {
+    told += "begin " + std::string(manifest);
+    return std::string(R"({"update":1})");
+  }
+  Result<std::string> bucket(std::string_view message) override {
+    told += " bucket of " + std::to_string(message.size());
+    return std::string("{}");
+  }
+  Result<std::string> end(std::string_view) override {
+    return Status{StatusCode::kUnavailable, "no weights are left", {}, {}};
+  }
+  std::string told;
+};
+
+TEST(WeightControlTest, MessagesOfWeightsGoToWhoTakesThemAsTheyAre) {
+  ScriptedApiOptions options;
+  const auto kept = std::make_shared<KeptMessages>();
+  options.server.weight_streams = kept;
+  ScriptedApi api(options);
+  EXPECT_EQ(api.post("/weights/begin", "{}").body, R"({"update":1})");
+  EXPECT_EQ(api.post("/weights/bucket", std::string("\0\xFF no JSON", 10)).status, 200);
+  EXPECT_EQ(kept->told, "begin {} bucket of 10");
+  const http::Response refused = api.post("/weights/end", "");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.body.find("no weights are left"), std::string::npos);
+  ScriptedApi without;
+  EXPECT_EQ(without.post("/weights/begin", "{}").status, 404);
 }
 
 }  // namespace
