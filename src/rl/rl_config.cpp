@@ -64,6 +64,9 @@ void settle(RlConfig& c) {
   } else if (!c.rm_url.empty()) {
     c.rm_type = "remote_rm";
   }
+  if (c.async == "one-step" && !compares_with_rollout(c)) {
+    c.use_rollout_logprobs = true;  // nothing else ties a step to the weights that drew
+  }
   const auto given = [](int64_t value) { return value == 0 ? std::nullopt : std::optional(value); };
   const policy::BatchSizes sizes =
       policy::solve_batch({.rollout_batch_size = given(c.rollout_batch_size),
@@ -174,6 +177,7 @@ train::RunSettings rl_settings(const RlConfig& config) {
                                        "keep_checkpoints",
                                        "threads",
                                        "rollout_engines",
+                                       "rollout_url",
                                        "eval_interval",
                                        "eval_prompts",
                                        "eval_prompt_data",

@@ -149,6 +149,8 @@ struct RlConfig : train::OptimizerOptions, train::MeshOptions {
   int64_t threads = 1;
   int64_t shards = 2;
   int64_t rollout_engines = 2;
+  std::vector<std::string> rollout_url;  // servers that draw instead; empty: this process does
+  std::string async = "off";             // or one-step: draw a rollout while the one before trains
 };
 
 /// Whether the task is asked of a served model, in its chat format.

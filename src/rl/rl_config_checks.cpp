@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "http/client.h"
 #include "rl/rl_config.h"
 #include "train/nano_tasks.h"
 #include "train/option_list.h"
@@ -211,6 +212,30 @@ void check_exactness(const RlConfig& c) {
   }
 }
 
+void check_engines(const RlConfig& c) {
+  check_one_of("async", c.async, {"off", "one-step"});
+  if (c.rollout_url.empty()) {
+    return;
+  }
+  for (const std::string& url : c.rollout_url) {
+    try {
+      const http::Client checked(url, {});
+    } catch (const ConfigError& error) {
+      reject_option("rollout_url", error.what());
+    }
+  }
+  if (c.model.empty()) {
+    reject_option("rollout_url", "a server serves a folder; name the same one with model");
+  }
+  if (c.replay != "none" || c.rollout_quant != "none") {
+    reject_option("rollout_url",
+                  "servers compute as the trainer does; leave replay and rollout_quant at none");
+  }
+  if (train::mesh_shape(c).world_size() != 1) {
+    reject_option("rollout_url", "the weights are sent by one rank; leave ranks out");
+  }
+}
+
 }  // namespace
 
 bool is_abacus(const std::string& task) {
@@ -248,6 +273,7 @@ void validate(const RlConfig& c) {
   train::check(c, policy_steps(c));
   train::check_on_mesh(c, train::mesh_shape(c));
   check_exactness(c);
+  check_engines(c);
 }
 
 }  // namespace baleen::rl

@@ -78,6 +78,37 @@ TEST(RlConfigTest, RefusalsNameTheOptionAndTheFix) {
   EXPECT_THROW(default_rl_config("sort", "ppo"), ConfigError);
 }
 
+TEST(RlConfigTest, WhoDrawsAndWhen) {
+  const auto on_servers = [](RlConfig& c) {
+    c = default_rl_config("abacus", "dapo");
+    c.model = "models/abacus";
+    c.rollout_url = {"http://127.0.0.1:1"};
+  };
+  EXPECT_EQ(refusal(on_servers), "accepted");
+  EXPECT_THAT(refusal([](RlConfig& c) { c.rollout_url = {"http://127.0.0.1:1"}; }),
+              HasSubstr("rollout_url: a server serves a folder"));
+  EXPECT_THAT(refusal([&](RlConfig& c) {
+                on_servers(c);
+                c.replay = "both";
+              }),
+              HasSubstr("rollout_url: servers compute as the trainer does"));
+  EXPECT_THAT(refusal([&](RlConfig& c) {
+                on_servers(c);
+                c.rollout_url = {"nowhere"};
+              }),
+              HasSubstr("rollout_url: not a URL"));
+  EXPECT_THAT(refusal([](RlConfig& c) { c.async = "full"; }), HasSubstr("async: \"full\""));
+  RlConfig ahead = default_rl_config("sort", "dapo");
+  ahead.async = "one-step";
+  settle(ahead);
+  EXPECT_TRUE(ahead.use_rollout_logprobs) << "the ratio needs an anchor";
+  ahead = default_rl_config("sort", "dapo");
+  ahead.async = "one-step";
+  ahead.use_tis = true;
+  settle(ahead);
+  EXPECT_FALSE(ahead.use_rollout_logprobs);
+}
+
 TEST(RlConfigTest, TheOptimizerIsToldAsInBaleenTrain) {
   const RlConfig config = default_rl_config("sort", "dapo");
   EXPECT_EQ(config.optimizer, "adamw");

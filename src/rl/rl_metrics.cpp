@@ -62,6 +62,8 @@ policy::Metrics rollout_metrics(const RlConfig& config,
   out.emplace_back("weight_version", static_cast<double>(version));
   out.emplace_back("rollout/aborted_tokens", static_cast<double>(timings.aborted_tokens));
   out.emplace_back("rollout/resumed_tokens", static_cast<double>(timings.resumed_tokens));
+  out.emplace_back("rollout/moved_samples", static_cast<double>(timings.moved_samples));
+  out.emplace_back("rollout/engines", static_cast<double>(timings.engines));
   out.emplace_back("rollout/dropped_pending_len_mean", timings.dropped_pending_len_mean);
   out.emplace_back("reward/time_ms_p99", timings.reward_milliseconds_p99);
   out.emplace_back("perf/rollout_time", seconds.generate);

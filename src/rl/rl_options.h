@@ -196,6 +196,13 @@ void for_each_option(Config& c, Visit&& visit) {
   visit("rollout_engines",
         c.rollout_engines,
         "engines that share out the answers, each on a thread of its own");
+  visit("async",
+        c.async,
+        "off, or one-step: a rollout is drawn while the one before is trained, by weights that are "
+        "one step older; the rollout's log-probabilities then anchor the ratio");
+  visit("rollout_url",
+        c.rollout_url,
+        "addresses of servers (baleen serve) that draw the answers instead of this process");
   train::for_each_mesh_option(c, visit);
 }
 

@@ -18,13 +18,13 @@ constexpr int64_t kSharedPrompt = 128;  // tokens from which on a prompt can be 
 }  // namespace
 
 RolloutManager::RolloutManager(const RlConfig& config,
-                               std::vector<engine::Engine*> engines,
+                               std::vector<RolloutEngine*> engines,
                                const PromptSource& source,
                                const text::Tokenizer& tokenizer,
                                AnswerJudge& judge)
     : config_(config),
       engines_(std::move(engines)),
-      choices_(engines_.at(0)->stats().capacity.choices),
+      choices_(engines_.at(0)->choices()),
       source_(source),
       tokenizer_(tokenizer),
       judge_(judge) {}
@@ -67,6 +67,7 @@ RolloutBatch RolloutManager::generate(int64_t rollout_id, int64_t version, Token
     batch.counts.first_reward /= static_cast<double>(batch.counts.first_samples);
   }
   timings_.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  timings_.engines = num_healthy();
   timings_.reward_milliseconds_p99 = judge_.take_milliseconds_p99();
   log_ = nullptr;
   return batch;
@@ -171,9 +172,8 @@ void RolloutManager::wait_for_something() {
     last_progress_ = now;
   } else if (std::chrono::duration<double>(now - last_progress_).count() >
              config_.rollout_progress_timeout_s) {
-    check_engines();
     throw Error(
-        fmt::format("rollout {}: no answer got on in {} s; {} are with the engine, {} with the "
+        fmt::format("rollout {}: no answer got on in {} s; {} are with the engines, {} with the "
                     "verifier",
                     rollout_id_,
                     config_.rollout_progress_timeout_s,
@@ -196,6 +196,7 @@ void RolloutManager::take(SampleEvent&& event) {
   if (!event.event.finish) {
     return;
   }
+  const std::size_t engine = live_.at(event.index);
   live_.erase(event.index);
   const engine::FinishInfo& finish = *event.event.finish;
   sample.cached_tokens = std::max(sample.cached_tokens, finish.cached_tokens);
@@ -211,7 +212,10 @@ void RolloutManager::take(SampleEvent&& event) {
       --open.unfinished;
       return;
     case engine::FinishReason::kError:
-      check_engines();
+      if (!engines_[engine]->healthy()) {
+        move_sample(open, sample);
+        return;
+      }
       if (sample.retries++ < config_.max_sample_retries) {
         restart_sample(open, sample);
         return;
@@ -339,11 +343,12 @@ void RolloutManager::forget(const Open& open) {
 
 /// Ends what is still under way; with partial rollouts it goes on in the next one.
 void RolloutManager::stop_pending(RolloutBatch& batch) {
-  for (const int64_t index : live_) {
+  stopping_ = true;
+  for (const auto& [index, engine] : live_) {
     const RolloutSample& first = group_of_.at(index)->group.samples.front();
     const auto place = static_cast<std::size_t>(index - first.index);
     const RolloutSample& sample = group_of_.at(index)->group.samples[place];
-    engine_of(sample.group).abort(fmt::format("r{}-{}-{}", rollout_id_, index, sample.retries));
+    engines_[engine]->abort(fmt::format("r{}-{}-{}", rollout_id_, index, sample.retries));
   }
   for (const OpenPtr& open : open_) {
     open->followers_wait = false;
@@ -351,6 +356,7 @@ void RolloutManager::stop_pending(RolloutBatch& batch) {
   while (!live_.empty() || judge_.pending() > 0) {
     wait_for_something();
   }
+  stopping_ = false;
   double dropped_tokens = 0.0;
   int64_t dropped_samples = 0;
   for (const OpenPtr& open : open_) {

@@ -3,6 +3,7 @@
 // judged, keeps the groups that pass the filter, and stops when there are enough or the bound is
 // reached. With keep_order "submit" the batch is a function of weights, seeds and prompts alone,
 // whatever the order in which answers end. Owned by the loop; one thread, beside the engine's own.
+// An engine that fails is out: what it had goes on with the others, behind the tokens that it gave.
 //
 //   RolloutManager manager(config, {&engine}, *source, *tokenizer, judge);
 //   RolloutBatch batch = manager.generate(rollout_id, weight_version, &token_log);
@@ -13,15 +14,14 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
 #include "policy/reward_shaping.h"
 #include "rl/answer_judge.h"
 #include "rl/prompt_source.h"
 #include "rl/rl_config.h"
+#include "rl/rollout_engine.h"
 #include "rl/rollout_events.h"
 #include "rl/rollout_sample.h"
 #include "rl/token_log.h"
@@ -44,6 +44,8 @@ struct RolloutTimings {
   int64_t aborted_tokens = 0;  // drawn for nothing
   int64_t generated_tokens = 0;
   int64_t resumed_tokens = 0;  // taken from the log of a run that was ended
+  int64_t moved_samples = 0;   // taken over from an engine that failed
+  int64_t engines = 0;         // that draw, at the end
   double dropped_pending_len_mean = 0.0;
   double reward_milliseconds_p99 = 0.0;  // of one verification
 };
@@ -51,14 +53,14 @@ struct RolloutTimings {
 class RolloutManager {
  public:
   /// All references outlive the manager. `engines`: at least one, alike; a group stays with one of
-  /// them. `tokenizer` decodes answers for the judge.
+  /// them while that one is healthy. `tokenizer` decodes answers for the judge.
   RolloutManager(const RlConfig& config,
-                 std::vector<engine::Engine*> engines,
+                 std::vector<RolloutEngine*> engines,
                  const PromptSource& source,
                  const text::Tokenizer& tokenizer,
                  AnswerJudge& judge);
 
-  /// Throws Error when answers cease to end, the engine fails, or too few groups pass and
+  /// Throws Error when answers cease to end, every engine fails, or too few groups pass and
   /// on_exhausted says so. `log` may be null.
   RolloutBatch generate(int64_t rollout_id, int64_t version, TokenLog* log);
 
@@ -92,10 +94,12 @@ class RolloutManager {
   void open_group(RolloutGroup group, int32_t round);
   void submit_sample(Open& open, RolloutSample& sample);
   void submit_followers(Open& open);
-  engine::Engine& engine_of(int64_t group) const;
-  void check_engines() const;
+  std::size_t engine_of(int64_t group) const;
+  int64_t num_healthy() const;
   void send(const Prompt& prompt, const RolloutSample& sample);
+  std::size_t send(const engine::GenerationRequest& request, int64_t group, int64_t index);
   void restart_sample(Open& open, RolloutSample& sample);
+  void move_sample(Open& open, RolloutSample& sample);
   void take(SampleEvent&& event);
   void take_tokens(RolloutSample& sample, engine::OutputEvent& event);
   void finish_sample(Open& open, RolloutSample& sample, SampleStatus status);
@@ -111,7 +115,7 @@ class RolloutManager {
   std::string response_text(const RolloutSample& sample) const;
 
   const RlConfig& config_;
-  std::vector<engine::Engine*> engines_;
+  std::vector<RolloutEngine*> engines_;
   std::optional<cache::ChoiceLayout> choices_;  // of the engines
   const PromptSource& source_;
   const text::Tokenizer& tokenizer_;
@@ -125,10 +129,11 @@ class RolloutManager {
   int64_t rollout_id_ = 0;
   int64_t version_ = 0;
   TokenLog* log_ = nullptr;
-  std::deque<OpenPtr> open_;           // by order of submission, not yet kept or dropped
-  std::map<int64_t, Open*> group_of_;  // by sample index, of open_ and stopping ones
-  std::set<int64_t> live_;             // sample indices that the engine has
-  std::deque<Open*> finish_order_;     // of open_, as they became done
+  bool stopping_ = false;                // what is still under way is being ended
+  std::deque<OpenPtr> open_;             // by order of submission, not yet kept or dropped
+  std::map<int64_t, Open*> group_of_;    // by sample index, of open_ and stopping ones
+  std::map<int64_t, std::size_t> live_;  // engine that has the sample
+  std::deque<Open*> finish_order_;       // of open_, as they became done
   std::chrono::steady_clock::time_point last_progress_;
 };
 

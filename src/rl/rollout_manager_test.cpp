@@ -77,7 +77,24 @@ class ManagerTest : public testing::Test {
  protected:
   using Answer = std::function<engine::Script(int64_t number)>;
 
-  void serve(Answer answer, ScriptedJudge::Rule rule) {
+  /// `broken`, where it is there: what the scripts of a second engine are turned into.
+  void serve(Answer answer,
+             ScriptedJudge::Rule rule,
+             std::function<engine::Script(engine::Script)> broken = {}) {
+    add_engine(answer);
+    if (broken) {
+      add_engine([answer, broken](int64_t number) { return broken(answer(number)); });
+    }
+    judge_ = std::make_unique<ScriptedJudge>(std::move(rule));
+    settle(config_);
+    std::vector<RolloutEngine*> engines;
+    for (const auto& engine : engines_) {
+      engines.push_back(local_.emplace_back(std::make_unique<LocalEngine>(*engine)).get());
+    }
+    manager_ = std::make_unique<RolloutManager>(config_, engines, source_, *tokenizer_, *judge_);
+  }
+
+  void add_engine(Answer answer) {
     engine::ScriptedExecutor::Options options;
     options.capacity.vocab_size = 32;
     options.capacity.num_slots = 16;
@@ -91,13 +108,12 @@ class ManagerTest : public testing::Test {
     engine::EngineConfig config = engine::EngineConfig::for_tokenizer(*tokenizer_);
     config.max_running = 16;
     config.max_queued = 10000;
-    engine_ = std::make_unique<engine::Engine>(
-        config, std::make_unique<engine::ScriptedExecutor>(options), tokenizer_, metrics_);
-    engine_->start();
-    judge_ = std::make_unique<ScriptedJudge>(std::move(rule));
-    settle(config_);
-    manager_ = std::make_unique<RolloutManager>(
-        config_, std::vector<engine::Engine*>{engine_.get()}, source_, *tokenizer_, *judge_);
+    engines_.push_back(std::make_unique<engine::Engine>(
+        config,
+        std::make_unique<engine::ScriptedExecutor>(options),
+        tokenizer_,
+        *metrics_.emplace_back(std::make_unique<MetricRegistry>())));
+    engines_.back()->start();
   }
 
   static engine::Script digits(const std::string& text) {
@@ -124,9 +140,10 @@ class ManagerTest : public testing::Test {
   std::chrono::microseconds step_delay_{0};
   std::shared_ptr<const text::Tokenizer> tokenizer_ = nano_tokenizer();
   NumberedPrompts source_;
-  MetricRegistry metrics_;
+  std::vector<std::unique_ptr<MetricRegistry>> metrics_;
   std::unique_ptr<ScriptedJudge> judge_;
-  std::unique_ptr<engine::Engine> engine_;
+  std::vector<std::unique_ptr<engine::Engine>> engines_;
+  std::vector<std::unique_ptr<LocalEngine>> local_;
   std::unique_ptr<RolloutManager> manager_;
 };
 
@@ -313,8 +330,69 @@ TEST_F(ManagerTest, SilenceEndsTheRun) {
   config_.rollout_progress_timeout_s = 0.3;
   serve([](int64_t) { return digits("12"); },
         [](const Prompt&, const RolloutSample&) { return score(1.0); });
-  ASSERT_TRUE(engine_->pause(engine::PauseMode::kRetract).ok());
+  ASSERT_TRUE(engines_[0]->pause(engine::PauseMode::kRetract).ok());
   EXPECT_THROW(manager_->generate(0, 0, nullptr), Error);
+}
+
+engine::Script failing_after(engine::Script script, int32_t tokens) {
+  script.fail_after = tokens;
+  return script;
+}
+
+TEST_F(ManagerTest, AnEngineThatDiesWhileItDrawsLosesNoAnswer) {
+  config_.filter = "none";
+  config_.max_sample_retries = 0;  // what is taken over is no retry
+  const std::string answer = "123456";
+  serve([&](int64_t) { return digits(answer); },
+        [](const Prompt&, const RolloutSample& sample) {
+          return score(static_cast<double>(sample.index));
+        },
+        [](engine::Script script) { return failing_after(std::move(script), 3); });
+  const RolloutBatch batch = manager_->generate(0, 7, nullptr);
+  EXPECT_FALSE(engines_[1]->healthy());
+  EXPECT_THAT(numbers(batch.groups), ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(manager_->timings().moved_samples, 4);  // of groups 1 and 3
+  EXPECT_EQ(manager_->timings().engines, 1);
+  EXPECT_EQ(manager_->timings().generated_tokens, 8 * 7) << "tokens that came are not drawn again";
+  EXPECT_EQ(batch.counts.retries, 0);
+  for (const RolloutGroup& group : batch.groups) {
+    for (const RolloutSample& sample : group.samples) {
+      EXPECT_EQ(sample.status, SampleStatus::kCompleted);
+      EXPECT_EQ(sample.response, answer) << sample.index;
+      EXPECT_EQ(sample.logprobs.size(), 7U);
+      EXPECT_THAT(sample.versions, ElementsAre(VersionRun{7, 7}));
+    }
+  }
+  // The next rollout and evaluations go on with what is left.
+  EXPECT_THAT(numbers(manager_->generate(1, 8, nullptr).groups), ElementsAre(4, 5, 6, 7));
+  EXPECT_EQ(manager_->timings().moved_samples, 0);
+}
+
+TEST_F(ManagerTest, AnEvaluationOutlivesAnEngineToo) {
+  serve([](int64_t) { return digits("12"); },
+        [](const Prompt&, const RolloutSample&) { return score(1.0); },
+        [](engine::Script script) { return failing_after(std::move(script), 1); });
+  std::vector<Prompt> prompts;
+  for (int64_t i = 0; i < 4; ++i) {
+    prompts.push_back(source_.evaluation_prompt(i));
+  }
+  for (const RolloutSample& sample : manager_->answer(prompts, 0.0, 1, *judge_)) {
+    EXPECT_EQ(sample.response, "12") << sample.index;
+    EXPECT_EQ(sample.logprobs.size(), 3U);
+  }
+  EXPECT_FALSE(engines_[1]->healthy());
+}
+
+TEST_F(ManagerTest, WithoutAnyEngineTheRunEnds) {
+  serve([](int64_t) { return failing_after(digits("12"), 1); },
+        [](const Prompt&, const RolloutSample&) { return score(1.0); },
+        [](engine::Script script) { return script; });
+  try {
+    manager_->generate(0, 0, nullptr);
+    FAIL() << "no engine is left";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("every engine failed"));
+  }
 }
 
 TEST(SampleSeedTest, IsAFunctionOfAllThree) {

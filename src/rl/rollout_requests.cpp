@@ -30,31 +30,67 @@ uint64_t sample_seed(uint64_t rollout_seed, int64_t rollout_id, int64_t index) {
   return block.words[0] | (static_cast<uint64_t>(block.words[1]) << 32);
 }
 
-engine::Engine& RolloutManager::engine_of(int64_t group) const {
-  return *engines_[static_cast<std::size_t>(group) % engines_.size()];
+int64_t RolloutManager::num_healthy() const {
+  return std::count_if(engines_.begin(), engines_.end(), [](const RolloutEngine* engine) {
+    return engine->healthy();
+  });
 }
 
-void RolloutManager::check_engines() const {
-  for (const engine::Engine* engine : engines_) {
-    if (!engine->healthy()) {
-      throw Error(
-          fmt::format("rollout {}: the engine failed: {}", rollout_id_, engine->health_message()));
+/// The group's own engine, or the next one that is healthy.
+std::size_t RolloutManager::engine_of(int64_t group) const {
+  const std::size_t own = static_cast<std::size_t>(group) % engines_.size();
+  for (std::size_t i = 0; i < engines_.size(); ++i) {
+    const std::size_t place = (own + i) % engines_.size();
+    if (engines_[place]->healthy()) {
+      return place;
+    }
+  }
+  throw Error(fmt::format("rollout {}: {}: {}",
+                          rollout_id_,
+                          engines_.size() == 1 ? "the engine failed" : "every engine failed",
+                          engines_[own]->health_message()));
+}
+
+/// Gives the engine that took it; one that fails in this moment has another one asked.
+std::size_t RolloutManager::send(const engine::GenerationRequest& request,
+                                 int64_t group,
+                                 int64_t index) {
+  while (true) {
+    const std::size_t engine = engine_of(group);
+    const Status status =
+        engines_[engine]->submit(request, std::make_shared<QueueSink>(events_, index));
+    if (status.ok()) {
+      return engine;
+    }
+    if (engines_[engine]->healthy()) {
+      throw Error(fmt::format(
+          "the engine refuses a prompt of {} tokens: {}", request.prompt.size(), status.message));
     }
   }
 }
 
 void RolloutManager::send(const Prompt& prompt, const RolloutSample& sample) {
-  const Status status =
-      engine_of(sample.group)
-          .submit(request_of(sample), std::make_shared<QueueSink>(events_, sample.index));
-  if (!status.ok()) {
-    throw Error(fmt::format("rollout {}: the engine refuses prompt {} ({} tokens): {}",
-                            rollout_id_,
-                            prompt.number,
-                            prompt.ids.size(),
-                            status.message));
+  try {
+    live_[sample.index] = send(request_of(sample), sample.group, sample.index);
+  } catch (const Error& error) {
+    throw Error(fmt::format("rollout {}: prompt {}: {}", rollout_id_, prompt.number, error.what()));
   }
-  live_.insert(sample.index);
+}
+
+/// To another engine: behind the tokens that came, or where choices are recorded, of which none
+/// came with them, from the prompt on. Draws are the same either way.
+void RolloutManager::move_sample(Open& open, RolloutSample& sample) {
+  ++timings_.moved_samples;
+  if (stopping_) {
+    sample.status = SampleStatus::kAborted;
+    --open.unfinished;
+    return;
+  }
+  if (choices_) {
+    restart_sample(open, sample);
+    return;
+  }
+  send(open.group.prompt, sample);
 }
 
 /// From the prompt on; draws are the same as the first time where the weights are.
@@ -88,7 +124,7 @@ engine::GenerationRequest RolloutManager::request_of(const RolloutSample& sample
 }
 
 bool RolloutManager::ends_with_end_token(const RolloutSample& sample) const {
-  const std::vector<int32_t>& ends = engines_.front()->config().end_token_ids;
+  const std::vector<int32_t> ends = engines_.front()->end_token_ids();
   return sample.response_tokens() > 0 &&
          std::find(ends.begin(), ends.end(), sample.ids.back()) != ends.end();
 }
@@ -111,19 +147,17 @@ std::vector<RolloutSample> RolloutManager::answer(const std::vector<Prompt>& pro
     sample.prompt_tokens = static_cast<int32_t>(prompts[i].ids.size());
     sample.ids = prompts[i].ids;
   }
-  for (const RolloutSample& sample : samples) {
+  std::vector<std::size_t> engines(samples.size());
+  const auto ask = [&](const RolloutSample& sample) {
     engine::GenerationRequest request = request_of(sample);
     request.id = fmt::format("eval-{}", sample.index);
     request.sampling.temperature = static_cast<float>(temperature);
     request.sampling.seed = sample_seed(seed, 0, sample.index);
     request.want_routes = request.want_picks = false;
-    const Status status =
-        engine_of(sample.index)
-            .submit(std::move(request), std::make_shared<QueueSink>(events_, sample.index));
-    if (!status.ok()) {
-      throw Error(fmt::format(
-          "evaluation: the engine refuses prompt {}: {}", sample.index, status.message));
-    }
+    engines[static_cast<std::size_t>(sample.index)] = send(request, sample.index, sample.index);
+  };
+  for (const RolloutSample& sample : samples) {
+    ask(sample);
     ++running;
   }
   int64_t judged = 0;
@@ -144,8 +178,13 @@ std::vector<RolloutSample> RolloutManager::answer(const std::vector<Prompt>& pro
       RolloutSample& sample = samples[static_cast<std::size_t>(event->index)];
       take_tokens(sample, event->event);
       if (event->event.finish) {
+        const bool failed = event->event.finish->reason == engine::FinishReason::kError;
+        if (failed && !engines_[engines[static_cast<std::size_t>(sample.index)]]->healthy()) {
+          ask(sample);  // behind the tokens that came
+          continue;
+        }
         --running;
-        if (event->event.finish->reason == engine::FinishReason::kError) {
+        if (failed) {
           throw Error("evaluation: " + event->event.finish->error.message);
         }
         sample.status = event->event.finish->reason == engine::FinishReason::kStop

@@ -20,9 +20,9 @@ void RunGuards::check(int64_t rollout, const UpdateReport& report) {
         report.drift.all.max,
         config_.exactness));
   }
-  using Verdict = policy::EssGuard::Verdict;
-  const Verdict verdict = ess_guard_.observe(report.least_ess);
-  if (verdict == Verdict::kStop) {
+  using EssVerdict = policy::EssGuard::Verdict;
+  const EssVerdict verdict = ess_guard_.observe(report.least_ess);
+  if (verdict == EssVerdict::kStop) {
     throw Error(fmt::format(
         "rollout {}: train/ess_ratio {:.3g} is below min_ess {} for the third time in a row: the "
         "rollout's policy and the trainer's have come apart; run baleen rl parity, or lower lr",
@@ -30,7 +30,7 @@ void RunGuards::check(int64_t rollout, const UpdateReport& report) {
         report.least_ess,
         config_.min_ess));
   }
-  if (verdict == Verdict::kWarn) {
+  if (verdict == EssVerdict::kWarn) {
     say_(fmt::format(
         "warning: rollout {}: train/ess_ratio {:.3g} is below 0.5", rollout, report.least_ess));
   }

@@ -46,12 +46,17 @@ RunLoop::RunLoop(const RlConfig& config,
       updates_(config, rank, inputs.settings),
       journal_(std::filesystem::path(config.out) / "wal"),
       guards_(config, [this](const std::string& line) { say(line); }) {
-  DataState data = restore();
-  engines_.emplace(
-      config, make_executor, inputs.tokenizer, rank, rank.whole(masters_.leaves()), rollout_);
+  data_ = restore();
+  engines_.emplace(config,
+                   make_executor,
+                   inputs.tokenizer,
+                   rank,
+                   rank.whole(masters_.leaves()),
+                   rollout_,
+                   [this](const std::string& line) { say(line); });
   manager_ = std::make_unique<RolloutManager>(
       config, engines_->all(), source_, *inputs.tokenizer, *judge_);
-  manager_->set_data(std::move(data));
+  manager_->set_data(data_);
   if (!config.publish_to.empty()) {
     folders_.emplace(config.publish_to, config.model);
     folders_->write(whole_weights(rank), rollout_);
@@ -60,8 +65,8 @@ RunLoop::RunLoop(const RlConfig& config,
 
 RlSummary RunLoop::run() {
   const Clock::time_point begin = Clock::now();
-  if (events_.watch) {
-    watcher_ = events_.watch(engines_->first());
+  if (events_.watch && engines_->first() != nullptr) {
+    watcher_ = events_.watch(*engines_->first());
   }
   RunRecords records(config_, rollout_, events_.on_metrics);
   for (const train::MetricsFile::Point& point : records.kept_evaluations()) {
@@ -149,25 +154,36 @@ DataState RunLoop::restore() {
 void RunLoop::save() {
   RolloutBatch none;
   none.rollout_id = rollout_;
-  updates_.save({{kDataFile, encode_batch(none, manager_->data())}});
+  updates_.save({{kDataFile, encode_batch(none, data_)}});
   journal_.forget_before(rollout_);
 }
 
-RolloutBatch RunLoop::next_batch() {
-  if (std::optional<DecodedBatch> known = journal_.load(rollout_)) {
+RunLoop::Drawn RunLoop::draw(int64_t rollout) {
+  const Clock::time_point begin = Clock::now();
+  Drawn drawn;
+  drawn.batch = drawn_batch(rollout);
+  drawn.timings = manager_->timings();
+  drawn.data = manager_->data();
+  drawn.seconds = seconds_since(begin);
+  return drawn;
+}
+
+RolloutBatch RunLoop::drawn_batch(int64_t rollout) {
+  if (std::optional<DecodedBatch> known = journal_.load(rollout)) {
     manager_->set_data(std::move(known->data));
     return std::move(known->batch);
   }
   if (!config_.load_debug_rollout_data.empty()) {
-    return load_debug_rollout(config_.load_debug_rollout_data, rollout_);
+    return load_debug_rollout(config_.load_debug_rollout_data, rollout);
   }
   std::optional<TokenLog> log;
   if (config_.rollout_wal) {
-    log.emplace(journal_.token_log(rollout_));
+    log.emplace(journal_.token_log(rollout));
   }
-  RolloutBatch batch = manager_->generate(rollout_, rollout_, log ? &*log : nullptr);
+  const int64_t behind = config_.async == "one-step" && rollout > 0 ? 1 : 0;
+  RolloutBatch batch = manager_->generate(rollout, rollout - behind, log ? &*log : nullptr);
   journal_.store(batch, manager_->data());
-  journal_.drop_token_log(rollout_);
+  journal_.drop_token_log(rollout);
   if (!config_.save_debug_rollout_data.empty()) {
     save_debug_rollout(config_.save_debug_rollout_data, batch);
   }
@@ -177,13 +193,21 @@ RolloutBatch RunLoop::next_batch() {
 void RunLoop::one_rollout(RunRecords& records) {
   const Clock::time_point begin = Clock::now();
   RolloutSeconds seconds;
-  const RolloutBatch batch = next_batch();
-  seconds.generate = seconds_since(begin);
+  const Drawn drawn = ahead_.valid() ? ahead_.get() : draw(rollout_);
+  const RolloutBatch& batch = drawn.batch;
+  data_ = drawn.data;
+  seconds.generate = drawn.seconds;
+  if (config_.async == "one-step" && rollout_ + 1 < config_.num_rollout) {
+    ahead_ = std::async(std::launch::async, [this, next = rollout_ + 1] { return draw(next); });
+  }
   shared_ = {.batch = &batch, .version = rollout_};
   rank_.agreed(true);  // the others may read it
   const UpdateReport report = updates_.run(batch, rollout_);
   const model::ModelParameters leaves = rank_.whole(masters_.leaves());
   guards_.check(rollout_, report);
+  if (ahead_.valid()) {
+    ahead_.wait();  // and in the journal, before a checkpoint stands behind it
+  }
   const Clock::time_point publish_begin = Clock::now();
   engines_->publish(leaves, rollout_ + 1);
   if (folders_) {
@@ -192,7 +216,7 @@ void RunLoop::one_rollout(RunRecords& records) {
   seconds.publish = seconds_since(publish_begin);
   seconds.step = seconds_since(begin);
   policy::Metrics line =
-      rollout_metrics(config_, batch, manager_->timings(), report, rollout_ + 1, seconds);
+      rollout_metrics(config_, batch, drawn.timings, report, rollout_ + 1, seconds);
   if (events_.on_rollout) {
     events_.on_rollout(rollout_line(config_, batch, report, seconds));
   }

@@ -8,6 +8,7 @@
 //   shared).run(); else follow_first(config, inputs.settings, rank, shared);
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,7 +50,16 @@ class RunLoop {
   /// Returns where the run stood in its data.
   DataState restore();
   void save();
-  RolloutBatch next_batch();
+  /// A batch with the moment's figures, and where the run stands in its data behind it.
+  struct Drawn {
+    RolloutBatch batch;
+    RolloutTimings timings;
+    DataState data;
+    double seconds = 0.0;
+  };
+  /// From the journal, or from the engines. With async called while the rollout before is trained.
+  Drawn draw(int64_t rollout);
+  RolloutBatch drawn_batch(int64_t rollout);
   void one_rollout(RunRecords& records);
   /// Of the present weights, whose version is the number of rollouts that were trained.
   policy::Metrics evaluate_weights(RunRecords& records, bool sampled);
@@ -71,6 +81,8 @@ class RunLoop {
   std::optional<RolloutEngines> engines_;
   std::unique_ptr<RolloutManager> manager_;
   std::optional<VersionFolders> folders_;
+  DataState data_;            // behind the rollout that was trained last
+  std::future<Drawn> ahead_;  // the next one; behind what it uses, which it outlasts
   RlSummary summary_;
   std::shared_ptr<void> watcher_;  // shared with who made it; last: it looks at an engine
 };

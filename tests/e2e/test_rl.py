@@ -19,7 +19,7 @@ SHORT_JOB = ["--sft-steps", "20", "--num-rollout", "8", "--rollout-batch-size", 
              "--filter", "none", "--rm-type", "deterministic_random", "--eval-prompts", "16", "--eval-interval", "4", "--save-interval", "3"]
 # What tells of the moment and not of the run.
 OF_THE_MOMENT = ("perf/", "rollout/aborted_tokens", "rollout/resumed_tokens", "rollout/dropped_pending_len_mean",
-                 "reward/time_ms")
+                 "rollout/moved_samples", "reward/time_ms")
 
 
 def command(*arguments):
@@ -329,6 +329,25 @@ def test_the_evaluation_may_have_a_verifier_of_its_own(tmp_path):
     assert done.returncode == 0, done.stderr
     assert lines(tmp_path / "eval.jsonl")[0]["eval/sort"] in [n / 8 for n in range(9)]
     assert lines(tmp_path / "metrics.jsonl")[0]["rollout/raw_reward"] % 0.125 != 0
+
+
+def test_a_rollout_drawn_one_step_ahead_is_the_same_one_after_kills(tmp_path):
+    """Answers by weights that are one step older, anchored by their own log-probabilities; killed or not, the same curve."""
+    job = [*SHORT_JOB, "--async", "one-step"]
+    begin = time.monotonic()
+    done = rl(*job, "--out", tmp_path / "whole")
+    assert done.returncode == 0, done.stderr
+    seconds = time.monotonic() - begin
+    records = lines(tmp_path / "whole" / "metrics.jsonl")
+    assert [record["rollout/weight_version/max"] for record in records] == [0, 0, 1, 2, 3, 4, 5, 6]
+    assert [record["weight_version"] for record in records] == list(range(1, 9))
+    assert all(record["rollout/mixed_version_ratio"] == 0 for record in records)
+    assert records[0]["drift/max"] == 0 and records[0]["drift/exact_frac"] == 1
+    assert json.loads((tmp_path / "whole" / "rl.json").read_text())["use_rollout_logprobs"] is True
+    kill_and_go_on(command(*job, "--out", tmp_path / "killed"), seconds * 0.7, 3, random.Random(5))
+    assert lines(tmp_path / "killed" / "metrics.jsonl") == records
+    assert lines(tmp_path / "killed" / "eval.jsonl") == lines(tmp_path / "whole" / "eval.jsonl")
+    assert final_bytes(tmp_path / "killed", 16) == final_bytes(tmp_path / "whole", 16)
 
 
 def test_ranks_of_one_process_draw_and_learn_alike(unbroken, tmp_path):
