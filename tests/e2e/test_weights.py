@@ -82,6 +82,21 @@ def test_memory_is_given_back(server):
         assert waiting.result(timeout=30)["output_ids"] == before["output_ids"]
 
 
+def test_fifty_cycles_of_sleep_leave_the_memory_flat(server):
+    """A copy of the weights is 14 MB, the cache more than 100: one of either left behind by each cycle would show."""
+    def resident_mb():
+        with open(f"/proc/{server.process.pid}/status") as file:
+            return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmRSS"))
+    before = generate(server)
+    resident = []
+    for _ in range(50):
+        post(server, "/release_memory_occupation")
+        post(server, "/resume_memory_occupation")
+        assert generate(server)["output_ids"] == before["output_ids"]
+        resident.append(resident_mb())
+    assert max(resident[10:]) - min(resident[5:10]) < 40, resident
+
+
 def test_choices_of_every_token(server):
     post(server, "/flush_cache")
     facts = httpx.get(f"{server.url}/server_info").json()["recorded_choices"]
