@@ -22,7 +22,8 @@ constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kEndThink = "</think>";
 
 constexpr int64_t kLastTurnTokens =
-    90;  // room kept for the last turn: longest wording, step, answer
+    90;                   // room kept for the last turn: longest wording, step, answer
+constexpr int kNear = 3;  // largest distance of numbers that are near each other
 constexpr double kSystemShare = 0.3;
 constexpr double kEffortMaxShare = 0.04;
 
@@ -47,10 +48,14 @@ int draw_operand(Draws& draws) {
 }
 
 /// Of a difference the larger one first, or with `below_zero` the smaller one.
-std::pair<int, int> draw_operands(char operation, Pairs pairs, bool below_zero, Draws& draws) {
+std::pair<int, int> draw_operands(
+    char operation, Pairs pairs, bool below_zero, bool near, Draws& draws) {
   while (true) {
     int a = draw_operand(draws);
-    int b = draw_operand(draws);
+    int b = near ? a + draws.below(2 * kNear + 1) - kNear : draw_operand(draws);
+    if (b < 0 || b > kMaxOperand) {
+      continue;
+    }
     if (held_out(a, b) != (pairs == Pairs::kHeldOut) || (below_zero && a == b)) {
       continue;
     }
@@ -84,7 +89,8 @@ Turn question(const Phrases& phrases, const DialogueShape& shape, Draws& draws) 
   while (below_zero && is_story(*phrase)) {
     phrase = &pick(phrases.differences, draws);
   }
-  const auto [a, b] = draw_operands(operation, shape.pairs, below_zero, draws);
+  const bool near = shape.near_share > 0.0 && draws.chance(shape.near_share);
+  const auto [a, b] = draw_operands(operation, shape.pairs, below_zero, near, draws);
   return calculation(*phrase, a, b, Topic::kQuestion);
 }
 

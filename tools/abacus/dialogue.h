@@ -48,6 +48,7 @@ struct DialogueShape {
   double thinking_share = 0.5;  // of conversations whose last turn reasons
   Pairs pairs = Pairs::kTraining;
   double below_zero_share = 0.0;  // of the questions for a difference; 0 draws nothing
+  double near_share = 0.0;        // of the questions whose numbers differ by at most 3; likewise
 };
 
 using CountTokens = std::function<int64_t(std::string_view)>;

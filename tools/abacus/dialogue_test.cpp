@@ -1,5 +1,6 @@
 #include "abacus/dialogue.h"
 
+#include <cstdlib>
 #include <fstream>
 #include <regex>
 #include <string>
@@ -93,6 +94,43 @@ TEST(AbacusDialogueTest, AnswersAreRightAndPairsAreOfTheirKind) {
     }
     EXPECT_GT(checked, 1000);
   }
+}
+
+TEST(AbacusDialogueTest, SharesOfDifferencesBelowZeroAndOfNearNumbersAreKept) {
+  const std::regex plain(R"(<｜User｜>(\d+) ?([-+]) ?(\d+) ?=?<｜Assistant｜>)");
+  int64_t differences = 0;
+  int64_t below = 0;
+  int64_t near = 0;
+  int64_t questions = 0;
+  for (uint64_t row = 0; row < 600; ++row) {
+    const Dialogue dialogue =
+        dialogue_of(row, {.max_tokens = 2000, .below_zero_share = 0.5, .near_share = 0.4});
+    for (std::size_t i = 0; i + 1 < dialogue.pieces.size(); i += 2) {
+      std::smatch found;
+      const Piece& asked = dialogue.pieces[i];
+      if (asked.topic != Topic::kQuestion || !std::regex_search(asked.text, found, plain)) {
+        continue;
+      }
+      const int a = std::stoi(found[1]);
+      const int b = std::stoi(found[3]);
+      EXPECT_FALSE(held_out(a, b));
+      const bool difference = found[2] == "-";
+      const int result = difference ? a - b : a + b;
+      EXPECT_TRUE(
+          dialogue.pieces[i + 1].text.ends_with(std::to_string(result) + "<｜end▁of▁sentence｜>"))
+          << dialogue.pieces[i + 1].text;
+      ++questions;
+      near += std::abs(a - b) <= 3 ? 1 : 0;
+      differences += difference ? 1 : 0;
+      below += difference && result < 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(questions, 1000);
+  // Half of the differences; four tenths of the questions and, of the rest, some seven in a
+  // hundred.
+  EXPECT_NEAR(static_cast<double>(below) / static_cast<double>(differences), 0.5, 0.06);
+  EXPECT_NEAR(static_cast<double>(near) / static_cast<double>(questions), 0.45, 0.06);
+  EXPECT_EQ(worked_step(3, 58, '-'), "3-58: 58-3: 8-3=5, 5-0=5.");
 }
 
 TEST(AbacusDialogueTest, TextEqualsTheChatRenderer) {

@@ -95,6 +95,8 @@ int main(int argc, char** argv) {
   app.add_option("--thinking-share", shape.thinking_share, "share whose last turn reasons");
   app.add_option(
       "--below-zero-share", shape.below_zero_share, "share of the differences that are below zero");
+  app.add_option(
+      "--near-share", shape.near_share, "share of the questions whose numbers differ by at most 3");
   app.add_flag_callback(
       "--unseen", [&] { shape.pairs = Pairs::kHeldOut; }, "ask about held-out pairs");
   app.add_option("--phrases", phrases_path, "wordings");
