@@ -34,8 +34,8 @@ Numerics Numerics::by_name(std::string_view name) {
   const bool rounded_rows = take("+fp8kv");
   if (base != "reference" && base != "plain") {
     throw ConfigError("numerics \"" + std::string(name) +
-                      "\" is not known; known are \"reference\" and \"plain\", each also with "
-                      "\"+invariant\"");
+                      "\" is not known; known are \"reference\" and \"plain\", behind either "
+                      "perhaps \"+fp8kv\", then perhaps \"+invariant\"");
   }
   Numerics numerics = base == "plain" ? plain() : reference();
   numerics.kv_s8 = numerics.kv_s8 || rounded_rows;

@@ -58,8 +58,8 @@ struct Numerics {
   static Numerics reference();
   /// No rounding and no quantisation anywhere; Hadamard on; tables in the compute dtype.
   static Numerics plain();
-  /// "reference" or "plain", with "+invariant" behind it for Summation::kInvariant. Throws
-  /// ConfigError naming any other name.
+  /// "reference" or "plain", then perhaps "+fp8kv" (kv_s8) and "+invariant" (kInvariant), in this
+  /// order. Throws ConfigError naming any other name.
   static Numerics by_name(std::string_view name);
 
   friend bool operator==(const Numerics&, const Numerics&) = default;
