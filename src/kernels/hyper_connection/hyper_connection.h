@@ -22,8 +22,9 @@
 //   post null, residual given   the streams are given and not changed
 //   rows = 4                    the head: only pre exists (fn [4, 4H], base [4], scale [1])
 // Errors: shapes outside supports() are a programmer's error (checked). Sync: none; capture-safe;
-// no workspace; zero tokens are legal. `streams` may be `residual`. Oracle:
-// hyper_connection_oracle.h.
+// no workspace; zero tokens are legal. Outputs may lie exactly where inputs of their size do
+// (`streams` and `residual`, post_out and post ...), but few tokens are quicker when they do not:
+// two clusters share the work then. Oracle: hyper_connection_oracle.h.
 
 #include <cstdint>
 
@@ -36,6 +37,7 @@ inline constexpr int32_t kHcRows = 24;     // 4 pre, 4 post, 16 comb
 inline constexpr int32_t kHcHeadRows = 4;  // pre alone
 inline constexpr int32_t kHcMaxParts = 8;  // ranks whose partial outputs are added
 inline constexpr int32_t kHcQuantDims = 128;
+inline constexpr int32_t kHcFewTokens = 16;  // beyond, outputs gain nothing by places of their own
 
 struct HcFusedParams {
   const uint16_t* parts[kHcMaxParts] = {};  // bf16 [num_tokens, H] each, 16-byte aligned

@@ -176,7 +176,7 @@ TEST_F(HyperConnectionGpu, EqualsTheOracleInEveryForm) {
 
 TEST_F(HyperConnectionGpu, AddsPartialOutputsOfAllRanks) {
   for (const int32_t parts : {2, 4, 8}) {
-    HcScene scene({.tokens = 9, .parts = parts}, 5);
+    HcScene scene({.tokens = parts + 1, .parts = parts}, 5);
     expect_tokens(scene, run(*this, scene, scene.params(), hc_fused_sm90, owned_stream()), 3);
   }
 }
@@ -313,14 +313,24 @@ TEST_F(HyperConnectionGpu, AProgrammaticChainEqualsAPlainOne) {
   }
 }
 
-TEST_F(HyperConnectionGpu, WritesStreamsInPlace) {
-  HcScene scene({.tokens = 20}, 12);
-  const HcOutputs expected = run(*this, scene, scene.params(), hc_fused_sm90, owned_stream());
-  HcFusedParams params = scene.params();
-  params.streams = scene.residual_buffer.data();
-  run(*this, scene, params, hc_fused_sm90, owned_stream());
-  EXPECT_EQ(scene.residual_buffer.to_host(), expected.streams);
-  EXPECT_EQ(scene.outputs().y, expected.y);
+TEST_F(HyperConnectionGpu, WritesInPlace) {
+  for (const int32_t width : {4096, 7168}) {
+    for (const int32_t tokens : {1, 4, 20}) {  // few: the other place takes another form
+      HcScene scene({.tokens = tokens, .width = width}, 12);
+      const HcOutputs expected = run(*this, scene, scene.params(), hc_fused_sm90, owned_stream());
+      HcFusedParams params = scene.params();
+      params.streams = scene.residual_buffer.data();
+      params.post_out = scene.post_buffer.data();
+      params.comb_out = scene.comb_buffer.data();
+      params.y = scene.part_buffers[0].data();
+      run(*this, scene, params, hc_fused_sm90, owned_stream());
+      EXPECT_EQ(scene.residual_buffer.to_host(), expected.streams) << tokens;
+      EXPECT_EQ(scene.post_buffer.to_host(), expected.post) << tokens;
+      EXPECT_EQ(scene.comb_buffer.to_host(), expected.comb) << tokens;
+      EXPECT_EQ(scene.part_buffers[0].to_host(), expected.y) << tokens;
+      EXPECT_EQ(scene.outputs().codes, expected.codes) << tokens;
+    }
+  }
 }
 
 TEST_F(HyperConnectionGpu, TheCardHoldsTheClustersOfADecodeStep) {
@@ -353,7 +363,7 @@ TEST_F(HyperConnectionGpuSmall, PortableEqualsTheOracle) {
 
 // fn alone is 1.5 MB at the least width the cluster kernel has; the batch is as small as can be.
 TEST_F(HyperConnectionGpuSmall, ClusterKernelOnFewTokens) {
-  for (const int32_t tokens : {1, 10}) {
+  for (const int32_t tokens : {1, 4, 10}) {
     HcScene scene({.tokens = tokens}, 16);
     hc_fused_sm90(scene.params(), stream());
     synchronize();

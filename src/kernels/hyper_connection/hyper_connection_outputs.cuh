@@ -56,10 +56,15 @@ __device__ __forceinline__ float inverse_rms_of(const HcFusedParams& p,
   return inverse_rms(tree_sum<kCluster>(squares), kHcStreams * kWidth, p.rms_norm_eps);
 }
 
-/// post and comb of token `t` of the group, whose owner this block is; one warp.
+/// post and comb, or one of them, of token `t` of the group, whose owner this block is; one warp.
 template <int kWidth>
-__device__ __forceinline__ void make_mixes(
-    const HcFusedParams& p, Arena<kWidth>& s, int first_token, int t, uint32_t parity) {
+__device__ __forceinline__ void make_mixes(const HcFusedParams& p,
+                                           Arena<kWidth>& s,
+                                           int first_token,
+                                           int t,
+                                           uint32_t parity,
+                                           bool has_post,
+                                           bool has_comb) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   ptx::barrier_wait(&s.constants_full, 0);
   ptx::barrier_wait_cluster(&s.first, parity);
@@ -72,21 +77,23 @@ __device__ __forceinline__ void make_mixes(
   const float m = __fmul_rn(tree_sum<kCluster>(parts), inverse_rms_of<kWidth>(p, s, t));
   const float z = __fmaf_rn(m, s.scale[row < kHcStreams ? 1 : 2], s.base[kHcHeadRows + row]);
   const int64_t token = first_token + t;
-  const float weight = sinkhorn4_softmax_lane(z, p.hc_eps);
-  float comb[16];
+  if (has_comb) {
+    const float weight = sinkhorn4_softmax_lane(z, p.hc_eps);
+    float comb[16];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    comb[i] = __shfl_sync(kWholeWarp, weight, kHcStreams + i);
-  }
-  sinkhorn4_iterate(comb, p.hc_eps, p.sinkhorn_iters);
-  if (lane == 0) {
-    auto* out = reinterpret_cast<float4*>(p.comb_out + token * 16);
+    for (int i = 0; i < 16; ++i) {
+      comb[i] = __shfl_sync(kWholeWarp, weight, kHcStreams + i);
+    }
+    sinkhorn4_iterate(comb, p.hc_eps, p.sinkhorn_iters);
+    if (lane == 0) {
+      auto* out = reinterpret_cast<float4*>(p.comb_out + token * 16);
 #pragma unroll
-    for (int j = 0; j < kHcStreams; ++j) {
-      out[j] = make_float4(comb[4 * j], comb[4 * j + 1], comb[4 * j + 2], comb[4 * j + 3]);
+      for (int j = 0; j < kHcStreams; ++j) {
+        out[j] = make_float4(comb[4 * j], comb[4 * j + 1], comb[4 * j + 2], comb[4 * j + 3]);
+      }
     }
   }
-  if (lane < kHcStreams) {
+  if (has_post && lane < kHcStreams) {
     p.post_out[token * kHcStreams + lane] = 2.0F * sigmoid(z);
   }
 }

@@ -7,6 +7,10 @@
 //   fn -> shared | wait | new streams -> shared tile | 24 partial dots per token -> push to peers
 //   -> pre -> u, sum of u^2 -> push -> norm, quantise, store;   one warp does Sinkhorn meanwhile.
 //
+// Few tokens leave most of the card idle: then a group has two clusters (kSplit). Both make the new
+// streams; the first has the rows of fn for pre and post and makes the output, the second has those
+// of comb and does Sinkhorn. They exchange nothing, so none of them may write what the other reads.
+//
 // Exchanges are one-way pushes (st.async) that the receiver awaits on its own barrier. Orders of
 // summation: a lane walks four columns of streams 0 to 3 with FMA; lanes at distance 8, 4, 2, 1;
 // the groups of 64 columns of a block ascending; blocks of the cluster as a balanced tree. Square
@@ -39,8 +43,8 @@ namespace hyper_connection {
 namespace {
 
 /// kMany: a cluster walks several groups of tokens; without, the loop and what it keeps alive are
-/// gone.
-template <int kWidth, bool kMany>
+/// gone. kSplit: see above.
+template <int kWidth, bool kMany, bool kSplit>
 __global__ void __launch_bounds__(kThreads, 1)
     hc_fused_kernel(const __grid_constant__ HcFusedParams p,
                     const __grid_constant__ CUtensorMap fn_map,
@@ -59,20 +63,26 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int blocks = kAllBlocks % kCluster == 0 ? Shared::kBlocks
                                                 : (rank + 1) * kAllBlocks / kCluster - first_block;
   const int row_group = warp / kWarpsPerRows;
+  const int cluster = static_cast<int>(blockIdx.x) / kCluster;
+  const bool second = kSplit && cluster % 2 != 0;
+  const int first_row_group = second ? kHcHeadRows * 2 / kRowsPerWarp : 0;
+  const int end_row_group =
+      p.rows != kHcRows || (kSplit && !second) ? kHcHeadRows * 2 / kRowsPerWarp : kRowGroups;
 
   const int num_groups = kMany ? (p.num_tokens + tokens_per_group - 1) / tokens_per_group : 0;
   const int num_clusters = static_cast<int>(gridDim.x) / kCluster;
-  int group = static_cast<int>(blockIdx.x) / kCluster;
+  int group = kSplit ? cluster / 2 : cluster;
   const auto tokens_of = [&](int g) {
     const int left = p.num_tokens - g * tokens_per_group;
     return left < tokens_per_group ? left : tokens_per_group;
   };
   const auto expect = [&](int count) {  // by one thread, before any peer can push for that group
     const bool owner = p.rows == kHcRows && rank < count;  // block t does token t's Sinkhorn
-    ptx::barrier_expect_bytes(
-        &s.first,
-        static_cast<uint32_t>(count * kCluster * 20 + (owner ? kCluster * kMixFours * 16 : 0)));
-    ptx::barrier_expect_bytes(&s.second, static_cast<uint32_t>(count * kCluster * 4));
+    const int fours = !kSplit ? kMixFours : second ? kMixFours - 1 : 1;
+    const int all = second ? 0 : count * 20;                    // pre and the square sum
+    const int own = owner ? fours * 16 + (second ? 4 : 0) : 0;  // mixes; the square sum alone
+    ptx::barrier_expect_bytes(&s.first, static_cast<uint32_t>(kCluster * (all + own)));
+    ptx::barrier_expect_bytes(&s.second, static_cast<uint32_t>(second ? 0 : count * kCluster * 4));
   };
   // Twelve bytes are no bulk copy: requested here, put down after the streams' inputs have come.
   const int scale_index = thread - (kThreads - 32);
@@ -92,12 +102,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::fence_barrier_init();
     expect(tokens_of(group));
   }
-  const auto request_constants = [&] {                          // in the order of their use
-    const int row_groups = p.rows == kHcRows ? kRowGroups : 1;  // rows past the last read zero
+  const auto request_constants = [&] {  // in the order of their use; rows past the last read zero
     const auto line_bytes = static_cast<uint32_t>(blocks * kHcQuantDims * sizeof(float));
     const auto base_bytes = static_cast<uint32_t>(p.rows * sizeof(float));
 #pragma unroll 1
-    for (int g = 0; g < row_groups; ++g) {
+    for (int g = first_row_group; g < end_row_group; ++g) {
       ptx::barrier_expect_bytes(&s.fn_full[g], static_cast<uint32_t>(blocks * sizeof(s.fn[0][0])));
 #pragma unroll 1
       for (int b = 0; b < blocks; ++b) {
@@ -171,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         float values[4 * kHcStreams];
 #pragma unroll
         for (int k = 0; k < kHcStreams; ++k) {
-          if (p.streams != nullptr) {
+          if (p.streams != nullptr && !second) {
             *reinterpret_cast<uint2*>(p.streams + (token * kHcStreams + k) * kWidth + column) =
                 x[k];
           }
@@ -195,7 +204,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
 
     // 24 dots per token: a warp has eight rows of fn and 64 columns of the four streams.
-    const bool has_rows = row_group * kRowsPerWarp < p.rows;
+    const bool has_rows = row_group >= first_row_group && row_group < end_row_group;
     if (has_rows) {
       ptx::barrier_wait(&s.fn_full[row_group], 0);
     }
@@ -235,21 +244,32 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
       return sum;
     };
-    if (thread < count * kCluster) {
+    const auto block_square = [&](int t) {
+      float square = s.square_part[t][0];
+      for (int b = 1; b < blocks; ++b) {
+        square = __fadd_rn(square, s.square_part[t][b]);
+      }
+      return square;
+    };
+    if (second) {
+      if (thread < count) {
+        const auto owner = static_cast<uint32_t>(thread);
+        ptx::push_float(ptx::peer_address(&s.square_in[thread][rank], owner),
+                        block_square(thread),
+                        ptx::peer_address(&s.first, owner));
+      }
+    } else if (thread < count * kCluster) {
       const int t = thread / kCluster;
       const auto peer = static_cast<uint32_t>(thread % kCluster);
       const uint32_t full = ptx::peer_address(&s.first, peer);
       ptx::push_float4(ptx::peer_address(&s.pre_in[t][rank], peer),
                        make_float4(row_sum(t, 0), row_sum(t, 1), row_sum(t, 2), row_sum(t, 3)),
                        full);
-      float square = s.square_part[t][0];
-      for (int b = 1; b < blocks; ++b) {
-        square = __fadd_rn(square, s.square_part[t][b]);
-      }
-      ptx::push_float(ptx::peer_address(&s.square_in[t][rank], peer), square, full);
+      ptx::push_float(ptx::peer_address(&s.square_in[t][rank], peer), block_square(t), full);
     }
     const int mix = kThreads - 1 - thread;  // from the last thread down: others than above
-    if (p.rows == kHcRows && mix < count * kMixFours) {
+    const bool ours = !kSplit || (mix % kMixFours != 0) == second;  // four 0: post
+    if (p.rows == kHcRows && mix < count * kMixFours && ours) {
       const int t = mix / kMixFours;
       const int four = mix % kMixFours;
       const auto owner = static_cast<uint32_t>(t);
@@ -261,9 +281,9 @@ __global__ void __launch_bounds__(kThreads, 1)
           ptx::peer_address(&s.first, owner));
     }
     if (warp == kSinkhornWarp && p.rows == kHcRows && rank < count) {
-      make_mixes<kWidth>(p, s, first_token, rank, parity);
+      make_mixes<kWidth>(p, s, first_token, rank, parity, !second, !kSplit || second);
     }
-    if (warp < count) {
+    if (!second && warp < count) {
       make_output<kWidth>(p, s, first_token, warp, first_block, blocks, rank, parity);
     }
 
@@ -283,7 +303,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kWidth>
 int resident_clusters() {
-  auto* kernel = hc_fused_kernel<kWidth, false>;
+  auto* kernel = hc_fused_kernel<kWidth, false, false>;
   BALEEN_CUDA_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          static_cast<int>(sizeof(Arena<kWidth>))));
@@ -305,6 +325,16 @@ int resident_clusters() {
   return clusters;
 }
 
+/// Where an output lies where an input does, the clusters of a split group would meet.
+bool outputs_apart(const HcFusedParams& p) {
+  const auto is_part = [&](const uint16_t* out) {
+    return out != nullptr &&
+           std::find(p.parts, p.parts + p.num_parts, out) != p.parts + p.num_parts;
+  };
+  return (p.streams == nullptr || p.streams != p.residual) && p.post_out != p.post &&
+         p.comb_out != p.comb && !is_part(p.streams) && !is_part(p.y) && !is_part(p.collapsed);
+}
+
 /// Tokens are spread over as many clusters as the card holds at once; more clusters would wait.
 template <int kWidth>
 void launch_form(const HcFusedParams& params, device::StreamHandle stream) {
@@ -312,7 +342,11 @@ void launch_form(const HcFusedParams& params, device::StreamHandle stream) {
   static const int clusters = std::max(1, resident_clusters<kWidth>());
   const int capacity = clusters * Shared::kTokens;
   const int passes = (params.num_tokens + capacity - 1) / capacity;
-  const int tokens = (params.num_tokens + clusters * passes - 1) / (clusters * passes);
+  // Measured: beyond, two clusters per group leave too few groups.
+  const bool split = params.num_tokens <= (params.programmatic ? kHcFewTokens : kHcFewTokens / 2) &&
+                     clusters >= 6 && params.rows == kHcRows && outputs_apart(params);
+  const int spread = split ? clusters / 2 : clusters * passes;
+  const int tokens = (params.num_tokens + spread - 1) / spread;
   const int groups = (params.num_tokens + tokens - 1) / tokens;
   const CUtensorMap fn_map = device::make_tensor_map(
       {.base = params.fn,
@@ -321,12 +355,15 @@ void launch_form(const HcFusedParams& params, device::StreamHandle stream) {
        .strides = {kWidth * sizeof(float), kHcStreams * kWidth * sizeof(float)},
        .box = {kHcQuantDims, kHcStreams, kRowsPerWarp}});
   device::launch(stream,
-                 {.grid = dim3(static_cast<unsigned>(std::min(groups, clusters) * kCluster)),
+                 {.grid = dim3(static_cast<unsigned>(
+                      (split ? 2 * groups : std::min(groups, clusters)) * kCluster)),
                   .block = dim3(kThreads),
                   .cluster = kCluster,
                   .shared_bytes = sizeof(Shared),
                   .programmatic = params.programmatic},
-                 groups > clusters ? hc_fused_kernel<kWidth, true> : hc_fused_kernel<kWidth, false>,
+                 split               ? hc_fused_kernel<kWidth, false, true>
+                 : groups > clusters ? hc_fused_kernel<kWidth, true, false>
+                                     : hc_fused_kernel<kWidth, false, false>,
                  params,
                  fn_map,
                  tokens);
