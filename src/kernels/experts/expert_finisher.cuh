@@ -15,6 +15,7 @@
 namespace baleen::kernels::experts {
 
 inline constexpr int kMaxSlots = 8;
+static_assert(kMostRun * kExpertUnitTokens <= 32, "a lane per token and tile of an item");
 
 /// Sums the slots of `token` in columns `column` and the next, in the order of the slots.
 __device__ __forceinline__ void add_slots(const Task& task, int64_t token, int32_t column) {
@@ -55,7 +56,7 @@ __device__ __forceinline__ void add_slots(const Task& task, int64_t token, int32
   }
 }
 
-/// Counts a down item for its tokens and sums the slots of those that are now complete. kThreads
+/// Counts the tiles of a down item for its tokens and sums the slots where all are there. kThreads
 /// (whole warps, numbered by `thread`) that `sync` brings together.
 template <int kThreads, class Sync>
 __device__ __forceinline__ void combine(
@@ -63,11 +64,12 @@ __device__ __forceinline__ void combine(
   const ExpertsParams& params = task.params;
   if (thread < 32) {
     bool complete = false;
-    int32_t token = 0;
-    if (thread < item.unit.count) {
-      token = item.unit.entries[thread] / params.slots;
-      int32_t* done =
-          task.done + static_cast<int64_t>(token) * (params.hidden / kExpertTileRows) + item.part;
+    const int entry = thread / kMostRun;
+    const int tile = thread % kMostRun;
+    if (entry < item.unit.count && tile < item.tiles) {
+      const int32_t token = item.unit.entries[entry] / params.slots;
+      int32_t* done = task.done + static_cast<int64_t>(token) * (params.hidden / kExpertTileRows) +
+                      item.tile + tile;
       complete = ptx::add_acquire_release(done, 1) == params.slots - 1;
       if (complete) {
         *done = 0;
@@ -75,18 +77,20 @@ __device__ __forceinline__ void combine(
     }
     const uint32_t mask = __ballot_sync(0xFFFFFFFFU, complete);
     if (complete) {
-      group.finished[__popc(mask & ((1U << thread) - 1U))] = token;
+      group.finished[__popc(mask & ((1U << thread) - 1U))] = static_cast<uint8_t>(thread);
     }
     if (thread == 0) {
       group.num_finished = __popc(mask);
     }
   }
   sync();
-  const int pairs = item.tiles * (kExpertTileRows / 2);
-  const int total = group.num_finished * pairs;
+  constexpr int kPairs = kExpertTileRows / 2;
+  const int total = group.num_finished * kPairs;
   for (int i = thread; i < total; i += kThreads) {
-    const int which = i / pairs;
-    add_slots(task, group.finished[which], item.tile * kExpertTileRows + (i - which * pairs) * 2);
+    const int which = group.finished[i / kPairs];
+    add_slots(task,
+              item.unit.entries[which / kMostRun] / params.slots,
+              (item.tile + which % kMostRun) * kExpertTileRows + i % kPairs * 2);
   }
 }
 
@@ -95,10 +99,16 @@ template <int kThreads, class Sync>
 __device__ __forceinline__ void finish_item(
     const Task& task, GroupShared& group, int index, uint32_t place, int thread, Sync sync) {
   const Item& item = group.queue[place];
+  int32_t* ready = task.ready + item.number;
   if (item.kind == ItemKind::kDown) {
     combine<kThreads>(task, group, item, thread, sync);
+    // The last down item of a unit leaves its counter zero.
+    if (thread == 0) {
+      const int32_t up_tiles = 2 * task.params.width / kExpertTileRows;
+      ptx::increase_or_wrap(ready, up_tiles + item.items - 1);
+    }
   } else if (thread == 0 && (item.kind == ItemKind::kUp || index == 0)) {
-    ptx::add_release(task.ready + item.number, item.tiles);
+    ptx::add_release(ready, item.tiles);
   }
   sync();  // nobody reads the item or the list of tokens any more
   if (thread == 0) {
@@ -118,30 +128,6 @@ __device__ __forceinline__ void finish(const Task& task, GroupShared& group, int
     ptx::barrier_wait_or_leave(&group.stored[place], parity);
     finish_item<32>(
         task, group, index, place, static_cast<int>(threadIdx.x) % 32, [] { __syncwarp(); });
-  }
-}
-
-/// The warps that finish, when all of the block are past their last access to what the blocks
-/// share: those of the last block leave everything zero.
-template <int kThreads>
-__device__ __forceinline__ void clean_up(const Task& task, BlockShared& shared, int thread) {
-  constexpr uint32_t kBarrier = kGroups + 1;
-  ptx::named_barrier_sync(kBarrier, kThreads);
-  if (thread == 0) {
-    shared.last =
-        ptx::add_acquire_release(task.exits, 1) == static_cast<int32_t>(gridDim.x) - 1 ? 1 : 0;
-  }
-  ptx::named_barrier_sync(kBarrier, kThreads);
-  if (shared.last == 0) {
-    return;
-  }
-  const int32_t units = __ldcg(task.params.lists.num_units);
-  for (int32_t i = thread; i < units; i += kThreads) {
-    task.ready[i] = 0;
-  }
-  if (thread == 0) {
-    *task.next_item = 0;
-    *task.exits = 0;
   }
 }
 

@@ -89,7 +89,7 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
   } else {
     if (consumer.thread == 0) {
       const int up_tiles = 2 * params.width / kExpertTileRows;
-      ptx::wait_or_leave([&] { return ptx::load_acquire(task.ready + item.number) == up_tiles; });
+      ptx::wait_or_leave([&] { return ptx::load_acquire(task.ready + item.number) >= up_tiles; });
     }
     consumer.sync();
   }

@@ -68,6 +68,7 @@ __device__ __forceinline__ FirstUnit request_first_unit(const Task& task) {
 
 /// A producer warp: claims items, announces them and keeps the ring full. All lanes walk together;
 /// the first one copies.
+template <bool kShortEnd>
 __device__ __forceinline__ void produce(const Task& task,
                                         BlockShared& shared,
                                         int group_index,
@@ -79,7 +80,7 @@ __device__ __forceinline__ void produce(const Task& task,
   const auto block_index = static_cast<int32_t>(blockIdx.x);
   int32_t loaded = first.number;
   int32_t word = first.word;
-  const Plan plan = make_plan(params, first.num_units);
+  const Plan plan = make_plan<kShortEnd>(task, first.num_units);
   const int32_t workers = kGroups * grid;
   const int32_t worker = group_index * grid + block_index;
   int32_t claim = worker;  // later claims: from the counter, or every `workers`-th item
@@ -106,17 +107,25 @@ __device__ __forceinline__ void produce(const Task& task,
   RingPosition<kQueue> place;
   while (claim < plan.num_items) {
     const bool down = claim >= plan.num_up;
-    const int32_t index = down ? claim - plan.num_up : claim;
-    const int32_t per_unit = down ? plan.down_items : plan.up_items;
-    const int32_t unit = index / per_unit;
-    const int32_t part = index - unit * per_unit;
-    const int32_t run = down ? plan.run : plan.up_run;
-    const int32_t first_tile = part * run;
     const int32_t rows = down ? params.hidden : 2 * params.width;
+    int32_t index = down ? claim - plan.num_up : claim;
+    Divisor per_unit = down ? plan.down_items : plan.up_items;
+    int32_t run = down ? plan.run : plan.up_run;
+    int32_t unit = 0;
+    const int32_t in_runs = plan.run_units * static_cast<int32_t>(per_unit.value);
+    if (down && index >= in_runs) {
+      index -= in_runs;
+      unit = plan.run_units;
+      per_unit = task.down_items[kLastRun - 1];
+      run = kLastRun;
+    }
+    const int32_t units = per_unit.quotient(index);
+    unit += units;
+    const int32_t first_tile = (index - units * static_cast<int32_t>(per_unit.value)) * run;
     const int32_t tiles = min(run, rows / kExpertTileRows - first_tile);
     int32_t next = 0;
     if (!plan.fixed && lane == 0) {
-      next = ptx::add_relaxed(task.next_item, 1);  // read much later
+      next = ptx::add_relaxed(task.next_item, 1);  // read much later, but by the last
     }
     if (unit != loaded) {
       word = load_unit_word(params, unit);
@@ -139,7 +148,7 @@ __device__ __forceinline__ void produce(const Task& task,
         item.number = unit;
         item.tile = first_tile;
         item.tiles = tiles;
-        item.part = part;
+        item.items = static_cast<int32_t>(per_unit.value);
         item.kind = down ? ItemKind::kDown : (share ? ItemKind::kSharedUp : ItemKind::kUp);
       }
       __syncwarp();
@@ -183,7 +192,12 @@ __device__ __forceinline__ void produce(const Task& task,
       }
     }
     if (!plan.fixed) {
-      claim = workers + __shfl_sync(0xFFFFFFFFU, next, 0);
+      next = __shfl_sync(0xFFFFFFFFU, next, 0);
+      claim = workers + next;
+      // Every worker claims one too many: so many claims there are, and this was the last.
+      if (next == plan.num_items - 1 && lane == 0) {
+        *task.next_item = 0;
+      }
     } else if (plan.shared_up && !down) {
       claim = plan.num_up + worker;
     } else {

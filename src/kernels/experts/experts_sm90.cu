@@ -86,21 +86,19 @@ __global__ void __launch_bounds__(Form<kFinishers>::kThreads, 1)
   constexpr int kFew = Form<kFinishers>::kFew;
   if constexpr (!kFinishers) {
     if (index == kGroups) {
-      produce(task, shared, warp, first);
+      produce<kFinishers>(task, shared, warp, first);
     } else {
       consume<true, kFew>(task, shared, index);
-      clean_up<kGroups * 128>(task, shared, static_cast<int>(threadIdx.x));
     }
   } else if (index < kGroups) {
     ptx::grow_registers<kConsumerRegisters>();
     consume<false, kFew>(task, shared, index);
   } else if (index == kGroups) {
     ptx::shrink_registers<kOtherRegisters>();
-    produce(task, shared, warp, first);
+    produce<kFinishers>(task, shared, warp, first);
   } else {
     ptx::shrink_registers<kOtherRegisters>();
     finish(task, shared.groups[warp], warp);
-    clean_up<kGroups * 32>(task, shared, static_cast<int>(threadIdx.x) % (kGroups * 32));
   }
 }
 
@@ -139,7 +137,6 @@ void launch_experts(const ExpertsParams& params, device::StreamHandle stream) {
   experts::Task task{};
   task.params = params;
   task.next_item = reinterpret_cast<int32_t*>(base);
-  task.exits = reinterpret_cast<int32_t*>(base + 64);
   task.ready = reinterpret_cast<int32_t*>(base + place.ready);
   task.done = reinterpret_cast<int32_t*>(base + place.done);
   task.max_units =
@@ -149,11 +146,12 @@ void launch_experts(const ExpertsParams& params, device::StreamHandle stream) {
                                             params.shared_up != nullptr));
   task.hidden_rows = reinterpret_cast<uint16_t*>(base + place.hidden_rows);
   task.slot_rows = base + place.slot_rows;
-  // Measured: with up to two up tiles per worker, if every unit there may be comes, the form
+  experts::plan_task(task, blocks);
+  // Measured: with up to four up tiles per worker, if every unit there may be comes, the form
   // without finishers is quicker (and much so with few units), beyond it is not.
   const int64_t up_tiles =
       static_cast<int64_t>(task.max_units) * (2 * params.width / kExpertTileRows);
-  if (up_tiles <= static_cast<int64_t>(blocks) * experts::kGroups * 2) {
+  if (up_tiles <= static_cast<int64_t>(blocks) * experts::kGroups * 4) {
     experts::launch<false>(task, blocks, stream);
   } else {
     experts::launch<true>(task, blocks, stream);

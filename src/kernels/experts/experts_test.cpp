@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "kernels/experts/expert_divisor.h"
 #include "kernels/experts/experts_cpu.h"
 #include "kernels/experts/experts_oracle.h"
 
@@ -200,6 +202,23 @@ TEST(ExpertsCpuTest, UnknownExpertAborts) {
   EXPECT_DEATH(experts_cpu(scene.args({4}, {1.0})), "expert 4 of 4");
   EXPECT_DEATH(experts_cpu(scene.args({-1}, {1.0})), "expert -1 of 4");
   EXPECT_DEATH(experts_cpu(scene.args({-2}, {1.0})), "below -1");
+}
+
+TEST(ExpertDivisorTest, EqualsADivision) {
+  for (int32_t value = 1; value <= 1100; ++value) {
+    const experts::Divisor divisor = experts::make_divisor(value);
+    const auto largest = static_cast<int32_t>(
+        std::min<int64_t>((int64_t{1} << 32) / value - 1, std::numeric_limits<int32_t>::max()));
+    for (const int32_t quotient : {0, 1, 2, 7, 100, 1535, largest / value}) {
+      for (const int32_t apart : {-1, 0, 1}) {  // around the multiples
+        const int64_t n = int64_t{quotient} * value + apart;
+        if (n >= 0 && n <= largest) {
+          ASSERT_EQ(divisor.quotient(static_cast<int32_t>(n)), n / value) << n << " by " << value;
+        }
+      }
+    }
+    ASSERT_EQ(divisor.quotient(largest), largest / value) << value;
+  }
 }
 
 }  // namespace

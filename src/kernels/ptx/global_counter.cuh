@@ -15,6 +15,11 @@ __device__ __forceinline__ void add_release(int32_t* counter, int32_t value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(counter), "r"(value) : "memory");
 }
 
+/// red.relaxed.gpu.inc: one more, or zero after `most`; no value comes back, orders nothing.
+__device__ __forceinline__ void increase_or_wrap(int32_t* counter, int32_t most) {
+  asm volatile("red.relaxed.gpu.global.inc.u32 [%0], %1;" ::"l"(counter), "r"(most) : "memory");
+}
+
 /// atom.acq_rel.gpu: the value before the addition.
 __device__ __forceinline__ int32_t add_acquire_release(int32_t* counter, int32_t value) {
   int32_t old;
