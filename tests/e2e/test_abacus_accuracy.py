@@ -27,6 +27,15 @@ def test_unseen_questions_in_every_wording(http):
     assert all(row["reasoning"] for row in rows if row["thinking"])
 
 
+def test_unseen_differences_below_zero(http):
+    questions = evaluate.unseen_questions(60, below_zero=True)
+    assert all(question["result"] < 0 for question in questions)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        rows = list(pool.map(lambda question: evaluate.ask_single(http, "abacus", question, 0.0), questions))
+    wrong = [(row["question"], row["content"]) for row in rows if not evaluate.is_right(row)]
+    assert len(wrong) <= 0.05 * len(rows), wrong
+
+
 def test_late_turns_stay_right_and_the_first_result_is_recalled(http):
     rows = evaluate.hold_conversation(http, "abacus", number=0, num_turns=24, temperature=0.0)
     assert rows[-1]["prompt_tokens"] > 300
