@@ -2,6 +2,7 @@
 // before.
 
 #include <cstdint>
+#include <mutex>
 #include <random>
 #include <span>
 #include <vector>
@@ -68,9 +69,14 @@ TEST(DecodeHostCostsTest, AWarmStepAllocatesNothingAndTakesNoLock) {
   run_costed_steps(tables, parts, rows, slots, 200);
   const int64_t allocations = cache::num_allocations_of_thread();
   const int64_t locks = num_locks_of_thread();
+  EXPECT_GT(allocations, 0);  // it does count
   run_costed_steps(tables, parts, rows, slots, 200);
   EXPECT_EQ(cache::num_allocations_of_thread(), allocations);
   EXPECT_EQ(num_locks_of_thread(), locks);
+  std::mutex mutex;
+  mutex.lock();
+  mutex.unlock();
+  EXPECT_EQ(num_locks_of_thread(), locks + (locks_are_counted() ? 1 : 0));  // it does count
 }
 
 }  // namespace
