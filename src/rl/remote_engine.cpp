@@ -93,6 +93,8 @@ engine::OutputEvent read_generated(std::string_view answer, const std::string& v
       event.finish->reason = engine::FinishReason::kLength;
     } else {
       event.finish->reason = engine::FinishReason::kAbort;
+      event.finish->error = {
+          StatusCode::kCancelled, fmt::format("the server ended it with {}", type), {}, {}};
     }
   } catch (const Error&) {
     throw;
@@ -246,7 +248,8 @@ void RemoteEngine::work(const std::stop_token& stop) {
       event = answer->status == 200 ? read_generated(answer->body, version)
                                     : failed_event(StatusCode::kInvalidArgument, told(answer));
     } catch (const Error& error) {
-      event = failed_event(StatusCode::kInternal, error.what());
+      lose(error.what());  // it was started anew, or has somebody else's weights
+      event = failed_event(StatusCode::kUnavailable, error.what());
     }
     job.sink->on_event(std::move(event));
   }

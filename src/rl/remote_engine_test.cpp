@@ -166,6 +166,10 @@ TEST_F(RemoteEngineTest, RefusedWeightsAndOtherWeightsAreErrors) {
   EXPECT_TRUE(engine_->healthy()) << "the request is at fault";
   generate_status_ = 200;
   EXPECT_THROW(read_generated(answer_, "4"), Error);
+  answer_.replace(answer_.find(R"("3")"), 3, R"("4")");
+  EXPECT_EQ(answered().finish->reason, engine::FinishReason::kError);
+  EXPECT_FALSE(engine_->healthy()) << "it has other weights";
+  EXPECT_NE(engine_->health_message().find("with weights 4 where 3"), std::string::npos);
   EXPECT_THROW(read_generated(R"({"output_ids": []})", "3"), Error);
   EXPECT_THROW(read_generated("no json", "3"), Error);
 }

@@ -208,9 +208,12 @@ void RolloutManager::take(SampleEvent&& event) {
       finish_sample(open, sample, SampleStatus::kTruncated);
       return;
     case engine::FinishReason::kAbort:
-      sample.status = SampleStatus::kAborted;
-      --open.unfinished;
-      return;
+      if (stopping_) {
+        sample.status = SampleStatus::kAborted;
+        --open.unfinished;
+        return;
+      }
+      [[fallthrough]];  // somebody else's doing, as of a server that is shut down: not an answer
     case engine::FinishReason::kError:
       if (!engines_[engine]->healthy()) {
         move_sample(open, sample);

@@ -383,6 +383,69 @@ TEST_F(ManagerTest, AnEvaluationOutlivesAnEngineToo) {
   EXPECT_FALSE(engines_[1]->healthy());
 }
 
+/// Its first answers end behind one token, aborted by nobody of this process.
+class AbortedByOthers final : public RolloutEngine {
+ public:
+  AbortedByOthers(RolloutEngine& inner, int cut) : inner_(inner), cut_(cut) {}
+  Status submit(engine::GenerationRequest request,
+                std::shared_ptr<engine::OutputSink> sink) override {
+    if (cut_ == 0) {
+      return inner_.submit(std::move(request), std::move(sink));
+    }
+    --cut_;
+    engine::OutputEvent event;
+    event.tokens.emplace_back().id = train::sort_ids("1").front();
+    event.finish.emplace().reason = engine::FinishReason::kAbort;
+    event.finish->error.message = "aborted by others";
+    sink->on_event(std::move(event));
+    return {};
+  }
+  void abort(std::string_view id) override { inner_.abort(id); }
+  bool healthy() const override { return inner_.healthy(); }
+  std::string health_message() const override { return inner_.health_message(); }
+  std::optional<cache::ChoiceLayout> choices() const override { return inner_.choices(); }
+  std::vector<int32_t> end_token_ids() const override { return inner_.end_token_ids(); }
+
+ private:
+  RolloutEngine& inner_;
+  int cut_;
+};
+
+TEST_F(ManagerTest, AnswersThatOthersAbortAreNoAnswers) {
+  config_.filter = "none";
+  config_.max_sample_retries = 1;
+  serve([](int64_t) { return digits("12"); },
+        [](const Prompt&, const RolloutSample&) { return score(1.0); });
+  const auto cut = [&](int count) {
+    auto engine = std::make_unique<AbortedByOthers>(*local_.front(), count);
+    manager_ = std::make_unique<RolloutManager>(
+        config_, std::vector<RolloutEngine*>{engine.get()}, source_, *tokenizer_, *judge_);
+    return engine;
+  };
+  const auto drawing = cut(3);
+  const RolloutBatch batch = manager_->generate(0, 0, nullptr);
+  EXPECT_THAT(numbers(batch.groups), ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(batch.counts.retries, 3);
+  for (const RolloutGroup& group : batch.groups) {
+    for (const RolloutSample& sample : group.samples) {
+      EXPECT_EQ(sample.status, SampleStatus::kCompleted);
+      EXPECT_EQ(sample.response, "12");
+      EXPECT_EQ(sample.logprobs.size(), 3U);
+      EXPECT_EQ(sample.reward, 1.0);
+    }
+  }
+  std::vector<Prompt> prompts{source_.evaluation_prompt(0), source_.evaluation_prompt(1)};
+  const auto judging = cut(2);
+  for (const RolloutSample& sample : manager_->answer(prompts, 0.0, 1, *judge_)) {
+    EXPECT_EQ(sample.response, "12");
+  }
+  config_.max_sample_retries = 0;
+  const auto dropping = cut(1);
+  EXPECT_THAT(numbers(manager_->generate(0, 0, nullptr).groups), ElementsAre(1, 2, 3, 4));
+  const auto failing = cut(1);
+  EXPECT_THROW(manager_->answer(prompts, 0.0, 1, *judge_), Error);
+}
+
 TEST_F(ManagerTest, WithoutAnyEngineTheRunEnds) {
   serve([](int64_t) { return failing_after(digits("12"), 1); },
         [](const Prompt&, const RolloutSample&) { return score(1.0); },

@@ -178,8 +178,10 @@ std::vector<RolloutSample> RolloutManager::answer(const std::vector<Prompt>& pro
       RolloutSample& sample = samples[static_cast<std::size_t>(event->index)];
       take_tokens(sample, event->event);
       if (event->event.finish) {
-        const bool failed = event->event.finish->reason == engine::FinishReason::kError;
-        if (failed && !engines_[engines[static_cast<std::size_t>(sample.index)]]->healthy()) {
+        const bool aborted = event->event.finish->reason == engine::FinishReason::kAbort;
+        const bool failed = aborted || event->event.finish->reason == engine::FinishReason::kError;
+        const bool lost = !engines_[engines[static_cast<std::size_t>(sample.index)]]->healthy();
+        if (failed && (lost || (aborted && sample.retries++ < config_.max_sample_retries))) {
           ask(sample);  // behind the tokens that came
           continue;
         }
