@@ -5,6 +5,7 @@
 namespace baleen::device {
 
 void throw_cuda_error(cudaError_t code, const char* call, const char* file, int line) {
+  cudaGetLastError();  // It is told here; later launches, LibTorch's too, must not find it again.
   throw DeviceError(std::string("CUDA: ") + cudaGetErrorName(code) + " (" +
                     cudaGetErrorString(code) + ") from " + call + " at " + file + ":" +
                     std::to_string(line));
