@@ -13,7 +13,9 @@
 #include "kernels/indexer_topk/indexer_topk.h"
 #include "kernels/indexer_topk/lone_block.h"
 #include "kernels/indexer_topk/row_stream.cuh"
+#include "kernels/ptx/expecting_arrive.cuh"
 #include "kernels/ptx/pdl.cuh"
+#include "kernels/ptx/remote_arrive.cuh"
 
 namespace baleen::kernels {
 namespace {
@@ -73,6 +75,29 @@ __device__ __forceinline__ void tell_kept(uint32_t rank, uint32_t blocks, RowSha
   ptx::cluster_sync();
 }
 
+/// The same for candidates that were sent to the first block by stores that count there: behind it
+/// every block knows all counts, and the first one has all candidates.
+__device__ __forceinline__ void tell_sent(uint32_t rank,
+                                          uint32_t blocks,
+                                          uint32_t capacity,
+                                          RowShared& shared) {
+  __syncthreads();
+  if (threadIdx.x < blocks) {
+    push_word(&shared.board.kept[rank],
+              threadIdx.x,
+              shared.kept,
+              ptx::peer_address(&shared.messages.counts, threadIdx.x));
+  }
+  if (threadIdx.x == 0) {
+    ptx::arrive_at_peer_expecting(ptx::peer_address(&shared.messages.list, 0),
+                                  8 * min(shared.kept, capacity));
+  }
+  ptx::barrier_wait_cluster(&shared.messages.counts, 0);
+  if (rank == 0) {
+    ptx::barrier_wait_cluster(&shared.messages.list, 0);
+  }
+}
+
 /// How many entries of a streamed row's sample are to reach the bound, which then is a guess: half
 /// as many again as the share of k that falls to the sample. Where the sample is the row, k.
 __device__ __forceinline__ uint32_t guessed_share(uint32_t k, uint32_t length) {
@@ -107,7 +132,7 @@ __device__ __noinline__ uint32_t push_again(const TopkTask* task,
     const uint32_t kept = sum_of(shared.board.kept, blocks);
     if (guessed && kept < k) {  // the guess was too high
       uint32_t sample_top;
-      floor = row.lower_bound(k, shared, &sample_top);
+      floor = row.template lower_bound<false>(k, shared, &sample_top);
       guessed = false;
       if (threadIdx.x == 0) {
         shared.kept = 0;
@@ -139,8 +164,12 @@ __device__ __noinline__ uint32_t push_again(const TopkTask* task,
   return floor;
 }
 
+/// How blocks of a cluster tell each other about the usual row. A block alone has no peers, and
+/// stores that count at one are illegal in a launch without clusters.
+enum class Telling { kMessages, kBarriers };
+
 /// Chooses one row with all blocks of the cluster.
-template <int kVectors, bool kStreams>
+template <int kVectors, bool kStreams, Telling kTelling>
 __device__ void choose_row(const TopkTask& task,
                            uint32_t row_number,
                            const TopkArena& arena,
@@ -189,20 +218,28 @@ __device__ void choose_row(const TopkTask& task,
     row.clip(length);
   }
   uint32_t top;
-  uint32_t floor = row.lower_bound(kStreams ? guessed_share(k, length) : k, shared, &top);
-  uint64_t* const region = ptx::peer_pointer(arena.list, 0) + rank * task.capacity;
+  constexpr bool kByMessages = kTelling == Telling::kMessages;
+  uint32_t floor =
+      row.template lower_bound<kByMessages>(kStreams ? guessed_share(k, length) : k, shared, &top);
+  uint64_t* const list = ptx::peer_pointer(arena.list, 0) + rank * task.capacity;
   if constexpr (kStreams) {
-    stream.push_above(floor, region, task.capacity, shared);
+    stream.push_above(floor, list, task.capacity, shared);
     __syncthreads();
     if (threadIdx.x < blocks) {
       *ptx::peer_pointer(&shared.board.top[rank], threadIdx.x) = shared.top;
     }
-  } else {
-    row.push_above(floor, region, task.capacity, shared);
-  }
-  tell_kept(rank, blocks, shared);
-  if constexpr (kStreams) {
+    tell_kept(rank, blocks, shared);
     top = max_of(shared.board.top, blocks);
+  } else if constexpr (!kByMessages) {
+    row.push_above(floor, list, task.capacity, shared);
+    tell_kept(rank, blocks, shared);
+  } else {
+    const uint32_t region = ptx::peer_address(arena.list + rank * task.capacity, 0);
+    const uint32_t landed = ptx::peer_address(&shared.messages.list, 0);
+    row.push_above(floor, task.capacity, shared, [&](uint32_t place, uint64_t pair) {
+      ptx::store_async_8(region + place * 8, pair, landed);
+    });
+    tell_sent(rank, blocks, task.capacity, shared);
   }
   const bool fits = max_of(shared.board.kept, blocks) <= task.capacity;
   if (!fits || sum_of(shared.board.kept, blocks) < k) [[unlikely]] {
@@ -218,14 +255,20 @@ __device__ void choose_row(const TopkTask& task,
   }
 }
 
-template <int kVectors, bool kStreams>
+template <int kVectors, bool kStreams, Telling kTelling>
 __global__ __launch_bounds__(kTopkThreads,
                              1) void topk_kernel(const __grid_constant__ TopkTask task) {
   __shared__ RowShared shared;
   __shared__ RingBarriers barriers;
   const uint32_t blocks = ptx::cluster_size();
   const TopkArena arena = arena_of(task, blocks);
-  ptx::cluster_arrive();
+  if (threadIdx.x == 0) {
+    shared.messages.init(blocks);
+    shared.kept = 0;
+    shared.small = 0;
+    shared.top = 0;
+  }
+  ptx::cluster_arrive_relaxed();  // what the peers need of this block are its barriers
   ptx::release_successor();
   if (ptx::cluster_rank() == 0) {
     uint4* const zeros = reinterpret_cast<uint4*>(arena.histogram);
@@ -233,14 +276,9 @@ __global__ __launch_bounds__(kTopkThreads,
       zeros[i] = make_uint4(0, 0, 0, 0);
     }
   }
-  if (threadIdx.x == 0) {
-    shared.kept = 0;
-    shared.small = 0;
-    shared.top = 0;
-  }
   ptx::wait_for_predecessor();
   // The first barrier after this, in lower_bound, orders the zeros above before their use.
-  choose_row<kVectors, kStreams>(task, blockIdx.x / blocks, arena, shared, barriers);
+  choose_row<kVectors, kStreams, kTelling>(task, blockIdx.x / blocks, arena, shared, barriers);
 }
 
 template <int kVectors, bool kStreams = false>
@@ -260,14 +298,25 @@ void launch_with(const IndexerTopkParams& params, uint32_t blocks, cudaStream_t 
   const std::size_t bytes = 8ULL * (blocks * task.capacity + kSmallList) + 6ULL * task.words +
                             4ULL * kBins + (kStreams ? 128 : 0) +
                             std::size_t{kChunkBytes} * task.ring_chunks;
-  device::launch(stream,
-                 {.grid = dim3(static_cast<uint32_t>(params.num_rows) * blocks),
-                  .block = dim3(kTopkThreads),
-                  .cluster = blocks,
-                  .shared_bytes = bytes,
-                  .programmatic = params.programmatic},
-                 topk_kernel<kVectors, kStreams>,
-                 task);
+  const auto launch = [&](auto kernel) {
+    device::launch(stream,
+                   {.grid = dim3(static_cast<uint32_t>(params.num_rows) * blocks),
+                    .block = dim3(kTopkThreads),
+                    .cluster = blocks,
+                    .shared_bytes = bytes,
+                    .programmatic = params.programmatic},
+                   kernel,
+                   task);
+  };
+  if constexpr (kStreams) {
+    launch(topk_kernel<kVectors, true, Telling::kBarriers>);
+  } else if (blocks > 1) {
+    launch(topk_kernel<kVectors, false, Telling::kMessages>);
+  } else if constexpr (kVectors >= 4) {
+    launch(topk_kernel<kVectors, false, Telling::kBarriers>);
+  } else {  // shorter rows of one block are lone_block.h's
+    BALEEN_CHECK(false, "max_entries={} vectors={}", params.max_entries, kVectors);
+  }
 }
 
 }  // namespace

@@ -63,8 +63,9 @@ class RegisterRow {
 
   /// A key that at least k entries of the row reach, and the row's largest key; the same in every
   /// block. Uses that the n-th best of thread maxima is reached by n different entries: each block
-  /// owes q = k / blocks of them, taken as the n-th best of some warps. Contains a cluster barrier;
-  /// the caller has waited for all blocks to start.
+  /// owes q = k / blocks of them, taken as the n-th best of some warps. The caller has waited for
+  /// all blocks to start. By messages, which are there for one call, or with a cluster barrier.
+  template <bool kByMessages>
   __device__ uint32_t lower_bound(uint32_t k, RowShared& shared, uint32_t* top) const {
     const uint32_t key = thread_best();
     const LevelShape shape(k, blocks_);
@@ -81,11 +82,21 @@ class RegisterRow {
       const uint32_t floor = nth_largest_of_32(shared.warp_low, shape.warps);
       const uint32_t block_top = __reduce_max_sync(kFullMask, shared.warp_high[lane]);
       if (lane < blocks_) {
-        *ptx::peer_pointer(&shared.board.floor[rank_], lane) = floor;
-        *ptx::peer_pointer(&shared.board.top[rank_], lane) = block_top;
+        if constexpr (kByMessages) {
+          const uint32_t told = ptx::peer_address(&shared.messages.bounds, lane);
+          push_word(&shared.board.floor[rank_], lane, floor, told);
+          push_word(&shared.board.top[rank_], lane, block_top, told);
+        } else {
+          *ptx::peer_pointer(&shared.board.floor[rank_], lane) = floor;
+          *ptx::peer_pointer(&shared.board.top[rank_], lane) = block_top;
+        }
       }
     }
-    ptx::cluster_sync();
+    if constexpr (kByMessages) {
+      ptx::barrier_wait_cluster(&shared.messages.bounds, 0);
+    } else {
+      ptx::cluster_sync();
+    }
     *top = max_of(shared.board.top, blocks_);
     return max(kNanKey, min_of(shared.board.floor, blocks_));
   }
@@ -130,6 +141,15 @@ class RegisterRow {
                                              uint64_t* list,
                                              uint32_t capacity,
                                              RowShared& shared) {
+    push_above(
+        floor, capacity, shared, [list](uint32_t place, uint64_t pair) { list[place] = pair; });
+  }
+  /// The same with `put(place, pair)` instead of a list.
+  template <class Put>
+  __device__ __forceinline__ void push_above(uint32_t floor,
+                                             uint32_t capacity,
+                                             RowShared& shared,
+                                             Put put) {
     ptx::pin_registers(values_);  // keys are made where needed, not kept
     const float least = key_score(max(floor + 1, kLeastNumberKey));  // NaN, so none, above +inf
 #pragma unroll
@@ -141,7 +161,7 @@ class RegisterRow {
           if (value >= least) {
             const uint32_t place = atomicAdd(&shared.kept, 1U);
             if (place < capacity) {
-              list[place] = ranked(score_key(value), first_entry(v) + static_cast<uint32_t>(e));
+              put(place, ranked(score_key(value), first_entry(v) + static_cast<uint32_t>(e)));
             }
           }
         }

@@ -8,6 +8,9 @@
 
 #include "kernels/indexer_topk/score_key.cuh"
 #include "kernels/indexer_topk/threshold_bin.cuh"
+#include "kernels/ptx/cluster.cuh"
+#include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/push_to_peer.cuh"
 
 namespace baleen::kernels {
 
@@ -30,8 +33,35 @@ struct ClusterBoard {
   alignas(16) uint32_t level[kMaxLevels][32];  // places beyond the cluster hold kAbsentKey
 };
 
+/// The usual way's messages between blocks are stores that count at the receiver: no fence, no
+/// cluster barrier, which cost more than half a microsecond each. One phase each.
+struct RowMessages {
+  ptx::Barrier bounds;  // every block's floor and top
+  ptx::Barrier counts;  // every block's number of candidates
+  ptx::Barrier list;    // the candidates, in the first block
+
+  /// One thread, before the blocks of the cluster meet.
+  __device__ __forceinline__ void init(uint32_t blocks) {
+    ptx::barrier_init(&bounds, 1);
+    ptx::barrier_init(&counts, 1);
+    ptx::barrier_init(&list, blocks);
+    ptx::fence_barrier_init();
+    ptx::barrier_expect_bytes(&bounds, 8 * blocks);
+    ptx::barrier_expect_bytes(&counts, 4 * blocks);
+  }
+};
+
+/// A word into the same place of block `rank`, counted on its barrier `told` (peer_address).
+__device__ __forceinline__ void push_word(const uint32_t* place,
+                                          uint32_t rank,
+                                          uint32_t word,
+                                          uint32_t told) {
+  ptx::push_float(ptx::peer_address(place, rank), __uint_as_float(word), told);
+}
+
 struct RowShared {
   ClusterBoard board;
+  RowMessages messages;
   BinScratch bins;
   alignas(16) uint32_t warp_low[kTopkWarps];
   uint32_t warp_high[kTopkWarps];
