@@ -1,5 +1,6 @@
 #include "runner/decode/decode_buffers.h"
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -52,6 +53,10 @@ void DecodeBuffers::lay_out(const ModelConfig& config, bool records, Make&& make
   make(part, m * hidden);
   make(post, m * kernels::kHcStreams);
   make(comb, m * kernels::kHcStreams * kernels::kHcStreams);
+  const int64_t few = std::min<int64_t>(m, kernels::kHcFewTokens);
+  make(half_streams, few * kernels::kHcStreams * hidden);
+  make(half_post, few * kernels::kHcStreams);
+  make(half_comb, few * kernels::kHcStreams * kernels::kHcStreams);
   make(codes, m * hidden);
   make(scales, m * hidden / kActivationScaleBlock);
   make(latent, m * config.q_lora_rank);

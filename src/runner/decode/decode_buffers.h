@@ -44,6 +44,9 @@ struct DecodeBuffers {
   // Between two stages.
   device::Buffer<uint16_t> streams, input, part;
   device::Buffer<float> post, comb;
+  // The same of the first min(max_requests, kHcFewTokens) tokens, between a block's two halves.
+  device::Buffer<uint16_t> half_streams;
+  device::Buffer<float> half_post, half_comb;
   device::Buffer<uint8_t> codes, scales;
   device::Buffer<uint16_t> latent, kv, query, context, index_query, index_weight_rows;
   device::Buffer<uint8_t> latent_codes, latent_scales, output_codes, output_scales, index_codes;

@@ -233,24 +233,32 @@ void DecodePass::hyper(const DecodeHyper& hyper,
                        int32_t rows,
                        const uint16_t* part,
                        bool first,
+                       HyperHalf half,
                        device::StreamHandle stream) {
   const ModelConfig& config = model_.config;
   kernels::HcFusedParams params;
   const bool given = first && model_.draft_entry.has_value();  // streams that are there already
   params.parts[0] = given ? nullptr : part;
   params.num_parts = given ? 0 : 1;
-  params.residual = first && !given ? nullptr : work_.streams.data();
-  params.post = first ? nullptr : work_.post.data();
-  params.comb = first ? nullptr : work_.comb.data();
+  // Few tokens: what is written lies apart from what is read.
+  const bool few = tokens_ <= kernels::kHcFewTokens;
+  const bool from_half = few && half == HyperHalf::kSecond;
+  const bool to_half = few && half == HyperHalf::kFirst;
+  auto* const streams = work_.streams.data();
+  auto* const post = work_.post.data();
+  auto* const comb = work_.comb.data();
+  params.residual = first && !given ? nullptr : from_half ? work_.half_streams.data() : streams;
+  params.post = first ? nullptr : from_half ? work_.half_post.data() : post;
+  params.comb = first ? nullptr : from_half ? work_.half_comb.data() : comb;
   params.fn = hyper.fn;
   params.base = hyper.base;
   params.scale = hyper.scale;
   params.norm_weight = hyper.norm;
-  params.streams = work_.streams.data();
+  params.streams = to_half ? work_.half_streams.data() : streams;
   params.y = work_.input.data();
   if (rows == kernels::kHcRows) {
-    params.post_out = work_.post.data();
-    params.comb_out = work_.comb.data();
+    params.post_out = to_half ? work_.half_post.data() : post;
+    params.comb_out = to_half ? work_.half_comb.data() : comb;
     params.codes = work_.codes.data();
     params.scales = work_.scales.data();
   }
@@ -385,7 +393,8 @@ void DecodePass::experts(const DecodeLayer& layer, int32_t routed, device::Strea
 
 /// The head's collapse of every token; logits of all tokens, or of the chosen ones of prompts.
 void DecodePass::head(device::StreamHandle stream) {
-  hyper(model_.head_hyper, kernels::kHcHeadRows, work_.part.data(), false, stream);
+  hyper(
+      model_.head_hyper, kernels::kHcHeadRows, work_.part.data(), false, HyperHalf::kHead, stream);
   const uint16_t* rows = work_.input.data();
   if (limits_.prompts) {
     kernels::token_rows({.table = rows,
@@ -461,7 +470,7 @@ void DecodePass::record(device::StreamHandle stream, const StageObserver& observ
     const DecodeLayer& layer = model_.layers[i];
     const auto number = static_cast<int64_t>(i);
     stage("hyper", number);
-    hyper(layer.hc_attn, kernels::kHcRows, work_.part.data(), i == 0, stream);
+    hyper(layer.hc_attn, kernels::kHcRows, work_.part.data(), i == 0, HyperHalf::kFirst, stream);
     stage("projections", number);
     project(layer, stream);
     stage("after_projection", number);
@@ -477,7 +486,7 @@ void DecodePass::record(device::StreamHandle stream, const StageObserver& observ
     stage("output", number);
     project_out(layer, stream);
     stage("hyper", number);
-    hyper(layer.hc_ffn, kernels::kHcRows, work_.part.data(), false, stream);
+    hyper(layer.hc_ffn, kernels::kHcRows, work_.part.data(), false, HyperHalf::kSecond, stream);
     stage("experts", number);
     experts(layer, routed, stream);
     routed += layer.spec.hash_routed ? 0 : 1;

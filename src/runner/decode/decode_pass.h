@@ -113,10 +113,13 @@ class DecodePass {
   void metadata(device::StreamHandle stream);
   void embed(device::StreamHandle stream);
   void enter_draft(const DecodeDraftEntry& entry, device::StreamHandle stream);
+  /// Of a block's halves the first goes on from the streams, the second leaves them there.
+  enum class HyperHalf : uint8_t { kFirst, kSecond, kHead };
   void hyper(const DecodeHyper& hyper,
              int32_t rows,
              const uint16_t* part,
              bool first,
+             HyperHalf half,
              device::StreamHandle stream);
   void project(const DecodeLayer& layer, device::StreamHandle stream);
   void after_projection(const DecodeLayer& layer, device::StreamHandle stream);
