@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "rl/reward_judge.h"
 #include "rl/run_loop.h"
 #include "rl/warm_up.h"
 #include "train/mesh_options.h"
@@ -16,6 +17,14 @@
 
 namespace baleen::rl {
 namespace {
+
+/// A verifier that does not work is told before the warm-up, not behind it.
+void try_verifiers(const RlConfig& config) {
+  make_judge(config, config.rm_type);
+  if (!config.eval_rm_type.empty()) {
+    make_judge(config, config.eval_rm_type);
+  }
+}
 
 /// Ranks take the warm-up's moments from a checkpoint before the first rollout.
 void save_start(const RlConfig& config, PolicyStart start, const train::RunSettings& settings) {
@@ -70,10 +79,13 @@ RlSummary run_rl(const RlConfig& config,
     throw SystemError(fmt::format("out: {} cannot be made: {}", config.out, error.message()));
   }
   at::set_num_threads(static_cast<int>(config.threads));
-  if (train::saved_step(checkpoint_root(config)) < 0 && !run_warm_up(config, events)) {
-    RlSummary summary;
-    summary.stopped = true;
-    return summary;
+  if (train::saved_step(checkpoint_root(config)) < 0) {
+    try_verifiers(config);
+    if (!run_warm_up(config, events)) {
+      RlSummary summary;
+      summary.stopped = true;
+      return summary;
+    }
   }
   return run_ranks(config, make_executor, events);
 }

@@ -1,10 +1,14 @@
 // What policy updates begin with.
 #include "rl/warm_up.h"
 
+#include <filesystem>
 #include <set>
+#include <string>
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+#include "rl/rl_run.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
 
@@ -55,6 +59,26 @@ TEST(PolicyStartTest, TheOptionsReachOptimizerScheduleAndClipping) {
     kinds.insert(state.kind);
   }
   EXPECT_EQ(kinds, (std::set<std::string>{"m", "momentum", "v"}));
+}
+
+TEST(WarmUpTest, AVerifierThatDoesNotWorkIsToldBefore) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "a_verifier_that_does_not_work";
+  std::filesystem::remove_all(folder);
+  RlConfig config = default_rl_config("sort", "dapo");
+  config.sft_steps = 2;
+  config.out = folder.string();
+  settle(config);
+  const auto expect_refusal = [&] {
+    EXPECT_THROW(run_rl(config, {}, {}), Error);
+    EXPECT_FALSE(std::filesystem::exists(folder / "sft"));
+  };
+  config.rm_type = "external";
+  config.rm_command = {"false"};
+  expect_refusal();
+  config.rm_type = "exact";
+  config.eval_rm_type = "no such one";
+  expect_refusal();
 }
 
 }  // namespace
