@@ -22,6 +22,13 @@ bool is_gone(const Result<http::Response>& answer) {
   return !answer.ok() || answer->status >= 500;
 }
 
+/// It was started anew, or another sender began, since our manifest: what it has of ours is
+/// nothing.
+bool has_forgotten(const Result<http::Response>& answer) {
+  return answer.ok() && answer->status == 400 &&
+         answer->body.find("is not open") != std::string::npos;
+}
+
 std::string told(const Result<http::Response>& answer) {
   return answer.ok()
              ? fmt::format("HTTP {}: {}", answer->status, answer->body.substr(0, kShownBytes))
@@ -145,21 +152,24 @@ void RemoteEngine::lose(const std::string& reason) {
 
 bool RemoteEngine::publish(weights::WeightSource& source, int64_t version) {
   http::Client client(url_, {});
+  const auto is_out = [](const Result<http::Response>& answer) {
+    return is_gone(answer) || has_forgotten(answer);
+  };
   const auto send = [&](const char* path, std::string body) {
     http::ClientRequest request{.method = "POST", .target = path, .headers = {}, .body = {}};
     request.headers.add("Content-Type", "application/octet-stream");
     request.body = std::move(body);
     Result<http::Response> answer = client.send(request);
-    if (!is_gone(answer) && answer->status != 200) {
+    if (!is_out(answer) && answer->status != 200) {
       throw Error(fmt::format("publishing weights {} to {}: {}", version, url_, told(answer)));
     }
     return answer;
   };
   Result<http::Response> answer =
       send("/weights/begin", weights::manifest_message(source.manifest()));
-  if (!is_gone(answer)) {
+  if (!is_out(answer)) {
     const uint64_t update = number_of_update(answer->body);
-    while (!is_gone(answer)) {
+    while (!is_out(answer)) {
       const std::optional<weights::WeightBucket> bucket = source.next();
       if (!bucket) {
         answer = send("/weights/end",
@@ -171,7 +181,7 @@ bool RemoteEngine::publish(weights::WeightSource& source, int64_t version) {
       answer = send("/weights/bucket", weights::bucket_message(update, *bucket));
     }
   }
-  if (is_gone(answer)) {
+  if (is_out(answer)) {
     lose(fmt::format("weights {} did not reach it: {}", version, told(answer)));
     return false;
   }

@@ -53,7 +53,8 @@ class RemoteEngineTest : public testing::Test {
     add(router, "/weights/bucket", [this](const std::string& body) {
       EXPECT_EQ(weights::read_bucket_message(body).update, 5U);
       ++buckets_;
-      return http::Response::json(200, "{}");
+      return forgets_ ? http::Response::json(400, R"({"message": "update 5 is not open"})")
+                      : http::Response::json(200, "{}");
     });
     add(router, "/weights/end", [](const std::string& body) {
       EXPECT_EQ(weights::read_end_message(body).root, "root");
@@ -101,6 +102,7 @@ class RemoteEngineTest : public testing::Test {
   }
 
   std::atomic<int> buckets_{0};
+  std::atomic<bool> forgets_{false};
   std::atomic<int> begin_status_{200};
   std::atomic<int> generate_status_{200};
   std::string answer_ =
@@ -153,6 +155,17 @@ TEST_F(RemoteEngineTest, AServerThatBreaksOffIsOutUntilTheNextWeights) {
   EXPECT_TRUE(publish());
   EXPECT_TRUE(engine_->healthy());
   EXPECT_EQ(answered().finish->reason, engine::FinishReason::kStop);
+}
+
+TEST_F(RemoteEngineTest, AServerStartedAnewInTheMiddleOfAnUpdateIsOut) {
+  ASSERT_TRUE(publish());
+  forgets_ = true;
+  EXPECT_FALSE(publish());
+  EXPECT_EQ(buckets_, 3) << "nothing follows the first answer";
+  EXPECT_FALSE(engine_->healthy());
+  forgets_ = false;
+  EXPECT_TRUE(publish());
+  EXPECT_TRUE(engine_->healthy());
 }
 
 TEST_F(RemoteEngineTest, RefusedWeightsAndOtherWeightsAreErrors) {
