@@ -19,7 +19,7 @@ SHORT_JOB = ["--sft-steps", "20", "--num-rollout", "8", "--rollout-batch-size", 
              "--filter", "none", "--rm-type", "deterministic_random", "--eval-prompts", "16", "--eval-interval", "4", "--save-interval", "3"]
 # What tells of the moment and not of the run.
 OF_THE_MOMENT = ("perf/", "rollout/aborted_tokens", "rollout/resumed_tokens", "rollout/dropped_pending_len_mean",
-                 "rollout/moved_samples", "reward/time_ms")
+                 "rollout/moved_samples", "rollout/engines", "reward/time_ms")
 
 
 def command(*arguments):
