@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "apps/model_source.h"
 #include "apps/number_check.h"
@@ -249,6 +250,7 @@ OpenedModel open_model(const OpenModelOptions& options) {
   runner.fill_device = options.cache_mib < 0;
   runner.cache_bytes = (runner.fill_device ? kSomeMib : int64_t{options.cache_mib}) << 20;
   runner.spare_bytes = int64_t{options.spare_mib} << 20;
+  runner.record_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 2;
   runner.drafts = drafts;
   runner.weights_folder = folder.string();
   bool on_kernels = false;

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "cache/choice_table.h"
 #include "cache/memory_plan.h"
 #include "engine/collecting_sink.h"
 #include "engine/engine.h"
@@ -400,6 +401,17 @@ TEST(DecodePathTest, TheCacheTakesWhatTheDeviceHasLeft) {
   runner.cache_bytes = kRoomy;
   ModelExecutor roomy(fixed_order_model(), runner, "tiny");
   EXPECT_EQ(pages(roomy), at_start);
+  // Of a model that records, no more pages than the host has room for records of.
+  const model::Model recording = fixed_order_model(0, /*record_choices=*/true);
+  use.free_bytes = kRoomy + kSpare;
+  runner.fill_device = true;
+  runner.cache_bytes = bytes_of_pages(2);
+  runner.record_bytes =
+      100 * cache::ChoiceTable::most_page_bytes(recording.choice_layout(), recording.max_context());
+  ModelExecutor recorded(fixed_order_model(0, true), runner, "tiny");
+  EXPECT_LE(pages(recorded).first, 100);
+  EXPECT_GE(pages(recorded).first, 90);
+  EXPECT_LT(pages(recorded).first, at_start.first);
   // Less than a page is a start that fails.
   use.free_bytes = kSpare;
   runner.fill_device = true;

@@ -26,7 +26,7 @@ ModelExecutor::ModelExecutor(model::Model model, const RunnerConfig& config, std
       model_name_(std::move(model_name)),
       drafter_(model_, decode_path_, config_.drafts) {
   if (config_.cache_bytes > 0) {
-    cache_sizes_ = check_sizes_ = sizes_of_check();
+    cache_sizes_ = check_sizes_ = sizes_for(bytes_of_check());
     make_pools(check_sizes_);
     if (config_.paint_pages) {
       painter_.emplace([this](cache::Pool pool, int32_t page) {

@@ -39,6 +39,8 @@ struct RunnerConfig {
   /// `cache_bytes` is then what the check at start gets. For a decode path that knows.
   bool fill_device = false;
   int64_t spare_bytes = int64_t{1} << 30;
+  /// Of the host's, for records of choices: a filled device gets no more pages than they allow.
+  int64_t record_bytes = int64_t{16} << 30;
   bool paint_pages = false;  // NaN in freed pages, for tests
   DraftOptions drafts = {};
   /// Runs the rows that need nothing of the model's body but its pages; empty: the body runs all
@@ -91,8 +93,9 @@ class ModelExecutor final : public engine::Executor {
  private:
   void make_pools(const cache::CacheSizes& sizes);
   void fill_device();
-  cache::CacheSizes sizes_of_check() const;
+  int64_t bytes_of_check() const;
   cache::CacheSizes sizes_for(int64_t cache_bytes) const;
+  cache::CacheSizes filled_sizes(int64_t cache_bytes) const;
   void find_token_routes();
   ExecutorSlot& slot_of(RequestSlot slot) { return slots_.at(static_cast<size_t>(slot.value())); }
   void reset(const engine::SlotReset& reset);

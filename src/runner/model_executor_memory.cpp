@@ -1,4 +1,5 @@
 // What a running executor may lose and get: its weights and its pools.
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -10,6 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "cache/choice_table.h"
 #include "cache/memory_plan.h"
 #include "model/device_choice.h"
 #include "runner/model_executor.h"
@@ -50,11 +52,12 @@ std::string unlike_its_digests(const model::Model& next, const std::string& fold
 }  // namespace
 
 /// As many as the option says; of a device that is filled, as many more as a page needs.
-cache::CacheSizes ModelExecutor::sizes_of_check() const {
+int64_t ModelExecutor::bytes_of_check() const {
   constexpr int64_t kMostBytes = int64_t{64} << 30;
   for (int64_t bytes = config_.cache_bytes;; bytes *= 2) {
     try {
-      return sizes_for(bytes);
+      sizes_for(bytes);
+      return bytes;
     } catch (const ConfigError&) {
       if (!config_.fill_device || bytes > kMostBytes) {
         throw;
@@ -69,6 +72,28 @@ cache::CacheSizes ModelExecutor::sizes_for(int64_t cache_bytes) const {
                           {.max_running_requests = config_.num_slots,
                            .chunk_tokens = config_.max_step_tokens,
                            .drafts = config_.drafts.max_drafts > 0});
+}
+
+/// What so many bytes hold, but no more pages than the host has room for records of.
+cache::CacheSizes ModelExecutor::filled_sizes(int64_t cache_bytes) const {
+  constexpr int64_t kStep = int64_t{64} << 10;
+  const cache::CacheSizes all = sizes_for(cache_bytes);
+  if (!model_.forward_config().record_choices) {
+    return all;
+  }
+  const int64_t page_bytes =
+      cache::ChoiceTable::most_page_bytes(model_.choice_layout(), model_.max_context());
+  const int64_t pages = config_.record_bytes / std::max<int64_t>(1, page_bytes);
+  if (all.full_pages <= pages) {
+    return all;
+  }
+  int64_t enough = bytes_of_check();  // for no more pages than that, or for the fewest there can be
+  int64_t too_many = cache_bytes;
+  while (too_many - enough > kStep) {
+    const int64_t middle = enough + (too_many - enough) / 2;
+    (sizes_for(middle).full_pages <= pages ? enough : too_many) = middle;
+  }
+  return sizes_for(enough);
 }
 
 void ModelExecutor::make_pools(const cache::CacheSizes& sizes) {
@@ -87,7 +112,7 @@ void ModelExecutor::fill_device() {
   model::return_unused_memory(model::device_by_name(model_.forward_config().device));
   const int64_t free = decode_path_->free_device_bytes();
   if (!filled_) {  // the engine knows the sizes by now, else
-    cache_sizes_ = sizes_for(free - config_.spare_bytes);
+    cache_sizes_ = filled_sizes(free - config_.spare_bytes);
     filled_ = true;
   }
   make_pools(cache_sizes_);
