@@ -2,9 +2,9 @@
 
 #include "base/check.h"
 #include "device/tensor_map.h"
+#include "kernels/grouped_projection/grouped_projection_plan.h"
 #include "kernels/grouped_prompt/grouped_prompt_task.h"
 #include "kernels/linear/linear_layout.h"
-#include "kernels/linear/linear_plan.h"
 
 namespace baleen::kernels {
 namespace {
@@ -15,24 +15,6 @@ using grouped_prompt::kTileTokens;
 constexpr int32_t kMostLeaves = 2;
 constexpr int32_t kFewestItems = 120;  // tiles that count as filling the card
 constexpr int32_t kFewestTokens = 65;
-
-/// How the other form cuts the sums, which does not depend on the tokens.
-LinearTaskPlan cut_of(const GroupedProjectionParams& params) {
-  LinearParams linear;
-  LinearTask& task = linear.tasks[0];
-  task.x_stride = int64_t{params.groups} * params.inputs;
-  task.y_stride = int64_t{params.groups} * params.outputs;
-  task.num_outputs = params.outputs;
-  task.num_inputs = params.inputs;
-  task.groups = params.groups;
-  task.format = params.stored;
-  task.output = params.output;
-  linear.num_tasks = 1;
-  linear.num_tokens = 1;
-  linear.mode = params.mode;
-  const LinearPlan plan = plan_linear(linear, /*row_tiles=*/2);
-  return plan.valid ? plan.tasks[0] : LinearTaskPlan{};
-}
 
 }  // namespace
 
@@ -45,7 +27,7 @@ bool grouped_prompt_serves(const GroupedProjectionParams& params) {
   }
   const int32_t items = params.groups * (params.outputs / kTileOutputs) *
                         ((params.num_tokens + kTileTokens - 1) / kTileTokens);
-  const LinearTaskPlan cut = cut_of(params);
+  const LinearTaskPlan cut = grouped_cut(params);
   return items >= kFewestItems && cut.leaves > 0 && cut.leaves <= kMostLeaves;
 }
 
@@ -59,7 +41,7 @@ void launch_grouped_prompt(const GroupedProjectionParams& params, device::Stream
   BALEEN_CHECK(params.weight != nullptr && params.weight_scales != nullptr && params.x != nullptr &&
                    params.y != nullptr && params.y_scales != nullptr,
                "a null pointer");
-  const LinearTaskPlan cut = cut_of(params);
+  const LinearTaskPlan cut = grouped_cut(params);
   const int64_t row_bytes = int64_t{params.groups} * params.inputs * 2;
   const CUtensorMap x =
       device::make_tensor_map({.base = params.x,
