@@ -16,6 +16,7 @@
 #include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/mbarrier.cuh"
 #include "kernels/ptx/ring_place.cuh"
+#include "kernels/ptx/ring_roles.cuh"
 #include "kernels/ptx/role_registers.cuh"
 #include "numerics/bfloat16.h"
 
@@ -311,12 +312,11 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
 }
 
 template <bool kDown>
-__device__ __forceinline__ void consume(const Task& task, const Side& side, Shared& shared) {
-  Consumer consumer{task,
-                    shared,
-                    __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0),
-                    static_cast<int>(threadIdx.x) % 128,
-                    {}};
+__device__ __forceinline__ void consume(const Task& task,
+                                        const Side& side,
+                                        Shared& shared,
+                                        int index) {
+  Consumer consumer{task, shared, index, static_cast<int>(threadIdx.x) % 128, {}};
   const auto grid = static_cast<int32_t>(gridDim.x);
   const int32_t num_items = __ldg(task.num_groups) * side.runs;
   auto item = static_cast<int32_t>(blockIdx.x);
@@ -353,25 +353,12 @@ __device__ __forceinline__ void consume(const Task& task, const Side& side, Shar
 
 template <bool kDown>
 __global__ void __launch_bounds__(kThreads, 1) product_kernel(const __grid_constant__ Task task) {
-  extern __shared__ __align__(1024) uint8_t memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  if (threadIdx.x < kStages) {
-    ptx::barrier_init(&shared.full[threadIdx.x], 1);
-    ptx::barrier_init(&shared.empty[threadIdx.x], kConsumers * 4);
-    ptx::fence_barrier_init();
-  }
-  __syncthreads();
+  Shared& shared = ptx::dynamic_shared<Shared>();
   const Side side = side_of<kDown>(task);
-  const int role = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0);
-  if (role == kConsumers) {
-    ptx::shrink_registers<32>();
-    if (threadIdx.x == kConsumers * 128) {
-      produce(task, side, shared);
-    }
-    return;
-  }
-  ptx::grow_registers<160>();
-  consume<kDown>(task, side, shared);
+  ptx::run_ring_roles<kConsumers, 32, 160>(
+      shared,
+      [&] { produce(task, side, shared); },
+      [&](int group) { consume<kDown>(task, side, shared, group); });
 }
 
 }  // namespace

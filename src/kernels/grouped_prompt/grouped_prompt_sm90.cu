@@ -16,6 +16,7 @@
 #include "kernels/ptx/mbarrier.cuh"
 #include "kernels/ptx/opaque.cuh"
 #include "kernels/ptx/ring_place.cuh"
+#include "kernels/ptx/ring_roles.cuh"
 #include "kernels/ptx/role_registers.cuh"
 #include "kernels/ptx/shared_access.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
@@ -272,27 +273,8 @@ struct Consumer {
   }
 };
 
-__global__ void __launch_bounds__(kThreads, 1)
-    grouped_prompt_kernel(const __grid_constant__ Task task,
-                          const __grid_constant__ CUtensorMap x) {
-  extern __shared__ __align__(1024) uint8_t memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  if (threadIdx.x < kStages) {
-    ptx::barrier_init(&shared.full[threadIdx.x], 1);
-    ptx::barrier_init(&shared.empty[threadIdx.x], kConsumers * 4);
-    ptx::fence_barrier_init();
-  }
-  __syncthreads();
-  const int role = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0);
-  if (role == kConsumers) {
-    ptx::shrink_registers<40>();
-    if (threadIdx.x == kConsumerThreads) {
-      produce(task, x, shared);
-    }
-    return;
-  }
-  ptx::grow_registers<232>();
-  Consumer consumer{task, shared, role, static_cast<int>(threadIdx.x) % 128, {}, {}, {}};
+__device__ __forceinline__ void consume(const Task& task, Shared& shared, int group) {
+  Consumer consumer{task, shared, group, static_cast<int>(threadIdx.x) % 128, {}, {}, {}};
   const int32_t num_items = task.output_tiles * task.token_tiles;
 #pragma unroll 1
   for (auto item = static_cast<int32_t>(blockIdx.x); item < num_items;
@@ -301,6 +283,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     consumer.multiply(output_tile);
     consumer.store(output_tile, item - output_tile * task.token_tiles);
   }
+}
+
+__global__ void __launch_bounds__(kThreads, 1)
+    grouped_prompt_kernel(const __grid_constant__ Task task,
+                          const __grid_constant__ CUtensorMap x) {
+  Shared& shared = ptx::dynamic_shared<Shared>();
+  ptx::run_ring_roles<kConsumers, 40, 232>(
+      shared, [&] { produce(task, x, shared); }, [&](int group) { consume(task, shared, group); });
 }
 
 }  // namespace

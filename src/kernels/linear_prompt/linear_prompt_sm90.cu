@@ -16,6 +16,7 @@
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/mbarrier.cuh"
 #include "kernels/ptx/ring_place.cuh"
+#include "kernels/ptx/ring_roles.cuh"
 #include "kernels/ptx/role_registers.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
@@ -274,26 +275,8 @@ struct Consumer {
   }
 };
 
-__global__ void __launch_bounds__(kThreads, 1)
-    linear_prompt_kernel(const __grid_constant__ Params params, const __grid_constant__ Maps maps) {
-  extern __shared__ __align__(1024) uint8_t memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  if (threadIdx.x < kStages) {
-    ptx::barrier_init(&shared.full[threadIdx.x], 1);
-    ptx::barrier_init(&shared.empty[threadIdx.x], kConsumers * 4);
-    ptx::fence_barrier_init();
-  }
-  __syncthreads();
-  const int role = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 128, 0);
-  if (role == kConsumers) {
-    ptx::shrink_registers<40>();
-    if (threadIdx.x == kConsumers * 128) {
-      produce(params, maps, shared);
-    }
-    return;
-  }
-  ptx::grow_registers<232>();
-  Consumer consumer{params, shared, role, static_cast<int>(threadIdx.x) % 128, {}, {}, {}};
+__device__ __forceinline__ void consume(const Params& params, Shared& shared, int group) {
+  Consumer consumer{params, shared, group, static_cast<int>(threadIdx.x) % 128, {}, {}, {}};
 #pragma unroll 1
   for (auto index = static_cast<int32_t>(blockIdx.x); index < params.num_items;
        index += static_cast<int32_t>(gridDim.x)) {
@@ -301,6 +284,15 @@ __global__ void __launch_bounds__(kThreads, 1)
     consumer.multiply(item);
     consumer.store(item);
   }
+}
+
+__global__ void __launch_bounds__(kThreads, 1)
+    linear_prompt_kernel(const __grid_constant__ Params params, const __grid_constant__ Maps maps) {
+  Shared& shared = ptx::dynamic_shared<Shared>();
+  ptx::run_ring_roles<kConsumers, 40, 232>(
+      shared,
+      [&] { produce(params, maps, shared); },
+      [&](int group) { consume(params, shared, group); });
 }
 
 }  // namespace
