@@ -3,36 +3,18 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/grouped_projection/grouped_projection.h"
-#include "kernels/linear/linear_case_test.h"
+#include "kernels/grouped_projection/grouped_case_test.h"
 #include "kernels/testing/gpu_test.h"
 #include "numerics/block_scale.h"
 
 namespace baleen::kernels {
 namespace {
 
+using testing::grouped_params_of;
 using testing::LinearCase;
 using testing::LinearCaseShape;
 using GroupedProjectionGpuSmall = testing::GpuTest;
 using GroupedProjectionGpu = testing::GpuTest;
-
-GroupedProjectionParams params_of(LinearCase& one,
-                                  const LinearCaseShape& shape,
-                                  int32_t tokens,
-                                  LinearOutput output = LinearOutput::kFloat32) {
-  const LinearTask task = one.task();
-  return {.weight = task.weight,
-          .weight_scales = task.weight_scales,
-          .x = static_cast<const uint16_t*>(task.x),
-          .y = task.y,
-          .y_scales = task.y_scales,
-          .num_tokens = tokens,
-          .groups = shape.groups,
-          .outputs = shape.outputs,
-          .inputs = shape.inputs,
-          .stored = shape.format,
-          .output = output};
-}
 
 constexpr LinearCaseShape small_shape(WeightFormat format) {
   return {.outputs = 256, .inputs = 512, .groups = 2, .format = format};
@@ -44,7 +26,7 @@ TEST_F(GroupedProjectionGpuSmall, MatchesOracleAtEveryTokenCount) {
     for (const int32_t tokens : {1, 2, 7, 8, 9, 16, 17, 32, 33, 65}) {
       for (const int32_t cluster : {1, 4}) {
         one.paint();
-        GroupedProjectionParams params = params_of(one, small_shape(format), tokens);
+        GroupedProjectionParams params = grouped_params_of(one, small_shape(format), tokens);
         params.tuning.cluster = cluster;
         launch_grouped_projection(params, stream());
         synchronize();
@@ -60,7 +42,7 @@ TEST_F(GroupedProjectionGpuSmall, MatchesOracleAtEveryTokenCount) {
 TEST_F(GroupedProjectionGpuSmall, PortableMatchesOracle) {
   for (const WeightFormat format : {WeightFormat::kE4m3AsBf16, WeightFormat::kBf16}) {
     LinearCase one(small_shape(format), 3, 32);
-    launch_grouped_projection_portable(params_of(one, small_shape(format), 3), stream());
+    launch_grouped_projection_portable(grouped_params_of(one, small_shape(format), 3), stream());
     synchronize();
     EXPECT_TRUE(one.agrees(one.y_float(), 3));
   }
@@ -83,7 +65,7 @@ TEST_F(GroupedProjectionGpuSmall, EveryCodeConvertsExactly) {
           (row & 0x7F) == 0x7F ? uint8_t{0} : static_cast<uint8_t>(row);
     }
     one.upload();
-    launch_grouped_projection(params_of(one, shape, 1), stream());
+    launch_grouped_projection(grouped_params_of(one, shape, 1), stream());
     synchronize();
     const std::vector<float> y = one.y_float();
     for (std::size_t row = 0; row < 256; ++row) {
@@ -100,7 +82,7 @@ TEST_F(GroupedProjectionGpuSmall, QuantisedOutputIsTheQuantisedBf16Output) {
       for (const int32_t tokens : {1, 2, 5, 16, 33}) {
         LinearCase one(small_shape(format), tokens, 34);
         GroupedProjectionParams params =
-            params_of(one, small_shape(format), tokens, LinearOutput::kBf16);
+            grouped_params_of(one, small_shape(format), tokens, LinearOutput::kBf16);
         params.tuning.cluster = cluster;
         launch_grouped_projection(params, stream());
         synchronize();
@@ -144,7 +126,7 @@ TEST_F(GroupedProjectionGpu, MatchesOracleOnShapesOfTheModel) {
       std::vector<float> first;
       for (const int32_t tokens : {33, 1, 16}) {
         one.paint();
-        GroupedProjectionParams params = params_of(one, shape, tokens);
+        GroupedProjectionParams params = grouped_params_of(one, shape, tokens);
         params.mode = mode;
         launch_grouped_projection(params, stream());
         synchronize();

@@ -16,23 +16,31 @@ constexpr int32_t kMostLeaves = 2;
 constexpr int32_t kFewestItems = 120;  // tiles that count as filling the card
 constexpr int32_t kFewestTokens = 65;
 
+int32_t token_tiles_of(const GroupedProjectionParams& params) {
+  return (params.num_tokens + kTileTokens - 1) / kTileTokens;
+}
+
 }  // namespace
 
-bool grouped_prompt_serves(const GroupedProjectionParams& params) {
+bool supports_grouped_prompt(const GroupedProjectionParams& params) {
   if (params.stored != WeightFormat::kE4m3AsBf16 || params.output != LinearOutput::kE4m3 ||
-      params.weight_scale_format != ScaleFormat::kUe8m0 || params.num_tokens < kFewestTokens ||
+      params.weight_scale_format != ScaleFormat::kUe8m0 || params.num_tokens <= 0 ||
       params.groups <= 0 || params.outputs <= 0 || params.outputs % kTileOutputs != 0 ||
       params.inputs <= 0 || params.inputs % 128 != 0) {
     return false;
   }
-  const int32_t items = params.groups * (params.outputs / kTileOutputs) *
-                        ((params.num_tokens + kTileTokens - 1) / kTileTokens);
   const LinearTaskPlan cut = grouped_cut(params);
-  return items >= kFewestItems && cut.leaves > 0 && cut.leaves <= kMostLeaves;
+  return cut.leaves > 0 && cut.leaves <= kMostLeaves;
+}
+
+bool grouped_prompt_serves(const GroupedProjectionParams& params) {
+  const int32_t items = params.groups * (params.outputs / kTileOutputs) * token_tiles_of(params);
+  return params.num_tokens >= kFewestTokens && items >= kFewestItems &&
+         supports_grouped_prompt(params);
 }
 
 void launch_grouped_prompt(const GroupedProjectionParams& params, device::StreamHandle stream) {
-  BALEEN_CHECK(grouped_prompt_serves(params),
+  BALEEN_CHECK(supports_grouped_prompt(params),
                "grouped projection of prompts: tokens={} groups={} outputs={} inputs={}",
                params.num_tokens,
                params.groups,
@@ -58,7 +66,7 @@ void launch_grouped_prompt(const GroupedProjectionParams& params, device::Stream
                          .y = static_cast<uint8_t*>(params.y),
                          .y_scales = params.y_scales,
                          .num_tokens = params.num_tokens,
-                         .token_tiles = (params.num_tokens + kTileTokens - 1) / kTileTokens,
+                         .token_tiles = token_tiles_of(params),
                          .output_tiles = params.groups * tiles_per_group,
                          .tiles_per_group = tiles_per_group,
                          .blocks = cut.tiles_per_row,

@@ -9,18 +9,21 @@
 //   }
 //
 // Packed weights, scales, leaves, rounding points and the quantised result are those of
-// grouped_projection.h; `programmatic` and `tuning` are not used. Errors: a launch that is not
-// served is a programmer error (checked). Sync: none; capture-safe; allocates nothing on the
-// device. Needs compute capability 9.0. Oracle: grouped_projection_oracle.h.
+// grouped_projection.h; `programmatic` and `tuning` are not used. Errors: a shape outside
+// supports_grouped_prompt() is a programmer error (checked). Sync: none; capture-safe; allocates
+// nothing on the device. Needs compute capability 9.0. Oracle: grouped_projection_oracle.h.
 
 #include "device/stream_handle.h"
 #include "kernels/grouped_projection/grouped_projection.h"
 
 namespace baleen::kernels {
 
-/// Whether the form covers the shape and has work for the whole card: e4m3 weights with UE8M0
-/// scales, a quantised result, outputs of a group in multiples of 128, sums of at most two leaves,
-/// and enough tiles.
+/// Whether the form covers the shape: at least one token, e4m3 weights with UE8M0 scales, a
+/// quantised result, outputs of a group in multiples of 128, sums of at most two leaves.
+bool supports_grouped_prompt(const GroupedProjectionParams& params);
+
+/// Whether the form is the better one: it covers the shape and has work for the whole card, more
+/// tokens than the other form takes at once and enough tiles.
 bool grouped_prompt_serves(const GroupedProjectionParams& params);
 
 void launch_grouped_prompt(const GroupedProjectionParams& params, device::StreamHandle stream);

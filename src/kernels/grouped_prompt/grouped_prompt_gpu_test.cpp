@@ -1,41 +1,24 @@
 // The form for many tokens gives the codes and scales of the form for few, which is held against
 // the oracle.
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "kernels/grouped_projection/grouped_case_test.h"
 #include "kernels/grouped_prompt/grouped_prompt.h"
-#include "kernels/linear/linear_case_test.h"
 #include "kernels/testing/gpu_test.h"
 
 namespace baleen::kernels {
 namespace {
 
+using testing::grouped_params_of;
 using testing::LinearCase;
 using testing::LinearCaseShape;
-using GroupedPromptGpu = testing::GpuTest;
-
-GroupedProjectionParams prompt_params_of(LinearCase& one,
-                                         const LinearCaseShape& shape,
-                                         int32_t tokens) {
-  const LinearTask task = one.task();
-  return {.weight = task.weight,
-          .weight_scales = task.weight_scales,
-          .x = static_cast<const uint16_t*>(task.x),
-          .y = task.y,
-          .y_scales = task.y_scales,
-          .num_tokens = tokens,
-          .groups = shape.groups,
-          .outputs = shape.outputs,
-          .inputs = shape.inputs,
-          .stored = shape.format,
-          .output = LinearOutput::kE4m3};
-}
 
 struct PromptResult {
   std::vector<uint8_t> codes;   // and one row of paint
   std::vector<uint8_t> scales;  // likewise
-  friend bool operator==(const PromptResult&, const PromptResult&) = default;
 };
 
 PromptResult prompt_result_of(const LinearCase& one, int32_t tokens) {
@@ -43,6 +26,45 @@ PromptResult prompt_result_of(const LinearCase& one, int32_t tokens) {
   result.codes.resize(static_cast<std::size_t>((tokens + 1) * one.rows()));
   result.scales.resize(static_cast<std::size_t>((tokens + 1) * one.rows() / 128));
   return result;
+}
+
+class GroupedPromptGpuSmall : public testing::GpuTest {
+ protected:
+  void expect_bits_of_the_other_form(LinearCase& one,
+                                     const GroupedProjectionParams& params,
+                                     int repeats) {
+    const std::string what =
+        std::to_string(params.groups) + " x " + std::to_string(params.outputs) + " x " +
+        std::to_string(params.inputs) + " M " + std::to_string(params.num_tokens);
+    ASSERT_TRUE(supports_grouped_prompt(params)) << what;
+    one.paint();
+    launch_grouped_projection(params, stream());
+    synchronize();
+    const PromptResult expected = prompt_result_of(one, params.num_tokens);
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+      one.paint();
+      launch_grouped_prompt(params, stream());
+      synchronize();
+      const PromptResult found = prompt_result_of(one, params.num_tokens);
+      EXPECT_TRUE(found.codes == expected.codes) << what;
+      EXPECT_TRUE(found.scales == expected.scales) << what;
+    }
+  }
+};
+class GroupedPromptGpu : public GroupedPromptGpuSmall {};
+
+TEST_F(GroupedPromptGpuSmall, GivesTheBitsOfTheFormForFewTokensAtTheEdgesOfATile) {
+  // One leaf of an odd number of blocks, of fewer blocks than the ring has stages, and two leaves.
+  for (const int32_t inputs : {384, 128, 1024}) {
+    const LinearCaseShape shape{
+        .outputs = 128, .inputs = inputs, .groups = 2, .format = WeightFormat::kE4m3AsBf16};
+    LinearCase one(shape, 129, 53);
+    for (const int32_t tokens : {1, 7, 127, 128, 129}) {
+      GroupedProjectionParams params = grouped_params_of(one, shape, tokens, LinearOutput::kE4m3);
+      params.mode = LinearMode::kInvariant;  // whose leaves do not grow to fill the card
+      expect_bits_of_the_other_form(one, params, 1);
+    }
+  }
 }
 
 TEST_F(GroupedPromptGpu, GivesTheBitsOfTheFormForFewTokens) {
@@ -63,20 +85,10 @@ TEST_F(GroupedPromptGpu, GivesTheBitsOfTheFormForFewTokens) {
                                 .format = WeightFormat::kE4m3AsBf16};
     LinearCase one(shape, one_case.tokens.back(), 51);
     for (const int32_t tokens : one_case.tokens) {
-      const GroupedProjectionParams params = prompt_params_of(one, shape, tokens);
+      const GroupedProjectionParams params =
+          grouped_params_of(one, shape, tokens, LinearOutput::kE4m3);
       ASSERT_TRUE(grouped_prompt_serves(params)) << one_case.groups << " M " << tokens;
-      one.paint();
-      launch_grouped_projection(params, stream());
-      synchronize();
-      const PromptResult expected = prompt_result_of(one, tokens);
-      for (int repeat = 0; repeat < 3; ++repeat) {
-        one.paint();
-        launch_grouped_prompt(params, stream());
-        synchronize();
-        const PromptResult found = prompt_result_of(one, tokens);
-        EXPECT_TRUE(found.codes == expected.codes) << one_case.groups << " M " << tokens;
-        EXPECT_TRUE(found.scales == expected.scales) << one_case.groups << " M " << tokens;
-      }
+      expect_bits_of_the_other_form(one, params, 3);
     }
   }
 }
@@ -85,18 +97,25 @@ TEST_F(GroupedPromptGpu, SaysWhatItDoesNotServe) {
   const LinearCaseShape shape{
       .outputs = 1024, .inputs = 512, .groups = 16, .format = WeightFormat::kE4m3AsBf16};
   LinearCase one(shape, 65, 52);
-  GroupedProjectionParams params = prompt_params_of(one, shape, 65);
-  EXPECT_TRUE(grouped_prompt_serves(params));
+  const GroupedProjectionParams served = grouped_params_of(one, shape, 65, LinearOutput::kE4m3);
+  EXPECT_TRUE(grouped_prompt_serves(served));
+  GroupedProjectionParams params = served;
   params.output = LinearOutput::kBf16;
   EXPECT_FALSE(grouped_prompt_serves(params));
-  params = prompt_params_of(one, shape, 64);
+  EXPECT_FALSE(supports_grouped_prompt(params));
+  params = served;
+  params.num_tokens = 64;
   EXPECT_FALSE(grouped_prompt_serves(params));
-  params = prompt_params_of(one, shape, 65);
+  EXPECT_TRUE(supports_grouped_prompt(params));
+  params = served;
   params.groups = 8;  // 64 tiles
   EXPECT_FALSE(grouped_prompt_serves(params));
-  params.groups = 16;
+  params = served;
   params.stored = WeightFormat::kBf16;
-  EXPECT_FALSE(grouped_prompt_serves(params));
+  EXPECT_FALSE(supports_grouped_prompt(params));
+  params = served;
+  params.outputs = 128;  // few outputs in the mode that fills the card: four leaves
+  EXPECT_FALSE(supports_grouped_prompt(params));
 }
 
 }  // namespace

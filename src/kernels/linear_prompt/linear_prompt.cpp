@@ -38,21 +38,17 @@ int32_t token_tiles_of(const LinearParams& params) {
 
 }  // namespace
 
-bool linear_prompt_serves(const LinearParams& params) {
-  if (params.num_tasks <= 0 || params.num_tasks > kMaxLinearTasks ||
-      params.num_tokens < kFewestTokens) {
+bool supports_linear_prompt(const LinearParams& params) {
+  if (params.num_tasks <= 0 || params.num_tasks > kMaxLinearTasks || params.num_tokens <= 0) {
     return false;
   }
-  int32_t items = 0;
   for (int32_t t = 0; t < params.num_tasks; ++t) {
-    const LinearTask& task = params.tasks[static_cast<std::size_t>(t)];
-    if (!covers(task)) {
+    if (!covers(params.tasks[static_cast<std::size_t>(t)])) {
       return false;
     }
-    items += task.num_outputs / kTileOutputs * token_tiles_of(params);
   }
   const LinearPlan plan = cut_of(params);
-  bool cut = plan.valid && items >= kFewestItems;
+  bool cut = plan.valid;
   for (int32_t t = 0; t < params.num_tasks; ++t) {
     const LinearTaskPlan& task = plan.tasks[static_cast<std::size_t>(t)];
     cut = cut && task.leaves <= kMostLeaves && task.tiles_per_leaf % 4 == 0;
@@ -60,8 +56,20 @@ bool linear_prompt_serves(const LinearParams& params) {
   return cut;
 }
 
+bool linear_prompt_serves(const LinearParams& params) {
+  if (params.num_tokens < kFewestTokens || !supports_linear_prompt(params)) {
+    return false;
+  }
+  int32_t items = 0;
+  for (int32_t t = 0; t < params.num_tasks; ++t) {
+    items += params.tasks[static_cast<std::size_t>(t)].num_outputs / kTileOutputs *
+             token_tiles_of(params);
+  }
+  return items >= kFewestItems;
+}
+
 void launch_linear_prompt(const LinearParams& params, device::StreamHandle stream) {
-  BALEEN_CHECK(linear_prompt_serves(params),
+  BALEEN_CHECK(supports_linear_prompt(params),
                "tasks={} tokens={} first outputs={} inputs={}",
                params.num_tasks,
                params.num_tokens,

@@ -10,8 +10,8 @@
 // Packed weights, scales, rounding points and sums are those of linear.h: the partial product of
 // each 128 inputs is added in FP32 after scaling, in ascending order within a leaf, and the leaves
 // are those that launch_linear would cut for the same tasks. `programmatic` and `tuning` are not
-// used. Errors: a launch that is not served is a programmer error (checked). Sync: none;
-// capture-safe; allocates nothing on the device. Needs compute capability 9.0. Oracle:
+// used. Errors: tasks outside supports_linear_prompt() are a programmer error (checked). Sync:
+// none; capture-safe; allocates nothing on the device. Needs compute capability 9.0. Oracle:
 // linear_oracle.h.
 
 #include "device/stream_handle.h"
@@ -19,9 +19,12 @@
 
 namespace baleen::kernels {
 
-/// Whether the form covers the tasks and has work for the whole card: e4m3 tasks of one group with
-/// bf16 results, outputs in multiples of 128 and inputs of 512, sums of at most two leaves, and
-/// enough tiles.
+/// Whether the form covers the tasks: at least one token, e4m3 tasks of one group with bf16
+/// results, outputs in multiples of 128 and inputs of 512, sums of at most two leaves.
+bool supports_linear_prompt(const LinearParams& params);
+
+/// Whether the form is the better one: it covers the tasks and has work for the whole card, more
+/// tokens than the other form takes at once and enough tiles.
 bool linear_prompt_serves(const LinearParams& params);
 
 void launch_linear_prompt(const LinearParams& params, device::StreamHandle stream);

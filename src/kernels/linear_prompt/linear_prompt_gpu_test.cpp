@@ -18,12 +18,66 @@ namespace {
 
 using testing::LinearCase;
 using testing::params_of;
-using LinearPromptGpu = testing::GpuTest;
 
 std::vector<uint16_t> of_rows(const LinearCase& one, int32_t tokens) {
   std::vector<uint16_t> y = one.y_bf16();
   y.resize(static_cast<std::size_t>((tokens + 1) * one.rows()));  // one row of paint
   return y;
+}
+
+class LinearPromptGpuSmall : public testing::GpuTest {
+ protected:
+  /// Tasks of one launch, whose cases these are, in order.
+  void expect_bits_of_the_other_form(const std::vector<LinearCase*>& cases,
+                                     const LinearParams& params,
+                                     int repeats) {
+    ASSERT_TRUE(supports_linear_prompt(params)) << "M " << params.num_tokens;
+    const auto paint = [&] {
+      for (LinearCase* one : cases) {
+        one->paint();
+      }
+    };
+    const auto results = [&] {
+      std::vector<std::vector<uint16_t>> rows;
+      for (const LinearCase* one : cases) {
+        rows.push_back(of_rows(*one, params.num_tokens));
+      }
+      return rows;
+    };
+    paint();
+    launch_linear(params, stream());
+    synchronize();
+    const std::vector<std::vector<uint16_t>> expected = results();
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+      paint();
+      launch_linear_prompt(params, stream());
+      synchronize();
+      const std::vector<std::vector<uint16_t>> found = results();
+      for (std::size_t t = 0; t < cases.size(); ++t) {
+        EXPECT_TRUE(found[t] == expected[t]) << "task " << t << ": " << cases[t]->rows() << " x "
+                                             << cases[t]->inputs() << " M " << params.num_tokens;
+      }
+    }
+  }
+};
+class LinearPromptGpu : public LinearPromptGpuSmall {};
+
+// Two matrices in a launch, of one leaf and of two; the leaves of a task are said where the mode
+// does not cut to fill the card.
+TEST_F(LinearPromptGpuSmall, GivesTheBitsOfTheFormForFewTokensAtTheEdgesOfATile) {
+  for (const int32_t leaves : {1, 2}) {
+    const int32_t inputs = 512 * leaves;
+    LinearCase one({.outputs = 256, .inputs = inputs}, 129, 18);
+    LinearCase more({.outputs = 128, .inputs = inputs}, 129, 19);
+    for (const int32_t tokens : {1, 9, 127, 128, 129}) {
+      expect_bits_of_the_other_form(
+          {&one, &more},
+          params_of({one.task(LinearOutput::kBf16, leaves), more.task(LinearOutput::kBf16, leaves)},
+                    tokens,
+                    LinearMode::kInvariant),
+          1);
+    }
+  }
 }
 
 TEST_F(LinearPromptGpu, GivesTheBitsOfTheFormForFewTokens) {
@@ -45,27 +99,14 @@ TEST_F(LinearPromptGpu, GivesTheBitsOfTheFormForFewTokens) {
         {.outputs = std::max(shape.more_outputs, 128), .inputs = shape.inputs}, most, 12);
     for (const int32_t tokens : shape.tokens) {
       std::vector<LinearTask> tasks = {one.task(LinearOutput::kBf16)};
+      std::vector<LinearCase*> of_tasks = {&one};
       if (shape.more_outputs > 0) {
         tasks.push_back(more.task(LinearOutput::kBf16));
+        of_tasks.push_back(&more);
       }
       const LinearParams params = params_of(tasks, tokens);
       ASSERT_TRUE(linear_prompt_serves(params)) << shape.outputs << " M " << tokens;
-      one.paint();
-      more.paint();
-      launch_linear(params, stream());
-      synchronize();
-      const std::vector<uint16_t> expected = of_rows(one, tokens);
-      const std::vector<uint16_t> more_expected = of_rows(more, tokens);
-      for (int repeat = 0; repeat < 3; ++repeat) {
-        one.paint();
-        more.paint();
-        launch_linear_prompt(params, stream());
-        synchronize();
-        EXPECT_EQ(of_rows(one, tokens), expected)
-            << shape.outputs << " x " << shape.inputs << " M " << tokens;
-        EXPECT_EQ(of_rows(more, tokens), more_expected)
-            << shape.more_outputs << " x " << shape.inputs << " M " << tokens;
-      }
+      expect_bits_of_the_other_form(of_tasks, params, 3);
     }
   }
 }
@@ -108,6 +149,8 @@ TEST_F(LinearPromptGpu, SaysWhatItDoesNotServe) {
   const LinearTask task = one.task(LinearOutput::kBf16);
   EXPECT_TRUE(linear_prompt_serves(params_of({task}, 65)));
   EXPECT_FALSE(linear_prompt_serves(params_of({task}, 64)));
+  EXPECT_TRUE(supports_linear_prompt(params_of({task}, 64)));
+  EXPECT_FALSE(supports_linear_prompt(params_of({task}, 0)));
   EXPECT_FALSE(linear_prompt_serves(params_of({one.task(LinearOutput::kFloat32)}, 200)));
   EXPECT_FALSE(linear_prompt_serves(params_of({narrow.task(LinearOutput::kBf16)}, 200)));
   EXPECT_FALSE(linear_prompt_serves(params_of({task, plain.task(LinearOutput::kBf16)}, 200)));

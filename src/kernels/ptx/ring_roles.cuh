@@ -1,13 +1,14 @@
 #pragma once
 // The entry of a block whose consumer warp groups are fed by one lane of the last warp group
-// through a ring of stages: the barriers of the ring, the registers of the roles, and who does what.
+// through a ring of stages: the barriers of the ring, the registers of the roles, and who does
+// what.
 //
 //   Shared& shared = ptx::dynamic_shared<Shared>();   // with Barrier full[kStages], empty[kStages]
 //   ptx::run_ring_roles<kConsumers, 40, 232>(
 //       shared, [&] { produce(task, shared); }, [&](int group) { consume(task, shared, group); });
 //
-// `full` completes by the producer's bytes, `empty` when one lane of each consumer warp has arrived.
-// The two register counts are those of the producer's warp group and of a consumer's
+// `full` completes by the producer's bytes, `empty` when one lane of each consumer warp has
+// arrived. The two register counts are those of the producer's warp group and of a consumer's
 // (role_registers.cuh). Launch: (kConsumers + 1) * 128 threads, __launch_bounds__ with one block.
 
 #include <cstdint>
