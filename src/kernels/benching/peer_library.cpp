@@ -11,8 +11,24 @@ namespace baleen::kernels::benching {
 namespace {
 
 template <class Function>
-Function symbol(void* library, const char* name) {
-  return reinterpret_cast<Function>(dlsym(library, name));
+Function symbol(void* library, const std::string& name) {
+  return reinterpret_cast<Function>(dlsym(library, name.c_str()));
+}
+
+/// Adds what the library has for one kind of call: all its functions or nothing.
+template <class Call>
+void add_peer(void* library, const std::string& name, std::vector<Peer<Call>>& peers) {
+  Peer<Call> peer{.name = name};
+  peer.launch = symbol<decltype(peer.launch)>(library, Call::kFunction);
+  bool whole = peer.launch != nullptr;
+  if constexpr (HasWorkspace<Call>) {
+    peer.workspace =
+        symbol<decltype(peer.workspace)>(library, std::string(Call::kFunction) + "_workspace");
+    whole = whole && peer.workspace != nullptr;
+  }
+  if (whole) {
+    peers.push_back(peer);
+  }
 }
 
 }  // namespace
@@ -41,35 +57,7 @@ PeerLibraries::PeerLibraries(const std::string& folder) {
     if (name == nullptr) {
       throw ConfigError("peers: " + file.string() + " has no baleen_peer_name");
     }
-    const auto linear = symbol<decltype(PeerLinear::launch)>(library, "baleen_peer_fp8_linear");
-    if (linear != nullptr) {
-      linears_.push_back({name(), linear});
-    }
-    const auto bytes = symbol<decltype(PeerAttention::workspace)>(
-        library, "baleen_peer_sparse_attention_workspace");
-    const auto attention =
-        symbol<decltype(PeerAttention::launch)>(library, "baleen_peer_sparse_attention");
-    if (bytes != nullptr && attention != nullptr) {
-      attentions_.push_back({name(), bytes, attention});
-    }
-    const auto scores_bytes =
-        symbol<decltype(PeerScores::workspace)>(library, "baleen_peer_index_scores_workspace");
-    const auto scores = symbol<decltype(PeerScores::launch)>(library, "baleen_peer_index_scores");
-    if (scores_bytes != nullptr && scores != nullptr) {
-      scores_.push_back({name(), scores_bytes, scores});
-    }
-    const auto topk_bytes =
-        symbol<decltype(PeerTopk::workspace)>(library, "baleen_peer_topk_workspace");
-    const auto topk = symbol<decltype(PeerTopk::launch)>(library, "baleen_peer_topk");
-    if (topk_bytes != nullptr && topk != nullptr) {
-      topks_.push_back({name(), topk_bytes, topk});
-    }
-    const auto pool_bytes =
-        symbol<decltype(PeerPool::workspace)>(library, "baleen_peer_pool_workspace");
-    const auto pool = symbol<decltype(PeerPool::launch)>(library, "baleen_peer_pool");
-    if (pool_bytes != nullptr && pool != nullptr) {
-      pools_.push_back({name(), pool_bytes, pool});
-    }
+    std::apply([&](auto&... peers) { (add_peer(library, name(), peers), ...); }, peers_);
   }
 }
 

@@ -4,23 +4,19 @@
 // library that is missing, or lacks a function, skips the rows that would need it, by name.
 //
 //   PeerLibraries peers("peers");                              // loads peers/*.so, by name
-//   for (const PeerLinear& peer : peers.linears()) { peer.launch(call, stream); }
+//   for (const Peer<PeerLinearCall>& peer : peers.of<PeerLinearCall>()) {
+//     peer.launch(&call, stream);
+//   }
 //
-// C interface of such a library:
-//   const char* baleen_peer_name();            // "name-commit"
-//   int baleen_peer_fp8_linear(const PeerLinearCall*, cudaStream_t);   // 0: launched, 1: not this
-//                                                                      // shape, else a failure
-//   int64_t baleen_peer_sparse_attention_workspace(const PeerAttentionCall*);        // bytes
-//   int baleen_peer_sparse_attention(const PeerAttentionCall*, cudaStream_t);        // as above
-//   int64_t baleen_peer_index_scores_workspace(const PeerScoresCall*);               // bytes
-//   int baleen_peer_index_scores(const PeerScoresCall*, cudaStream_t);               // as above
-//   int64_t baleen_peer_pool_workspace(const PeerPoolCall*);                         // bytes
-//   int baleen_peer_pool(const PeerPoolCall*, cudaStream_t);                         // as above
-//   int64_t baleen_peer_topk_workspace(const PeerTopkCall*);                         // bytes
-//   int baleen_peer_topk(const PeerTopkCall*, cudaStream_t);                         // as above
+// C interface of such a library, NAME being the kFunction of a call below:
+//   const char* baleen_peer_name();                    // "name-commit"
+//   int NAME(const Call*, cudaStream_t);               // 0: launched, 1: not this shape, else a
+//                                                      // failure
+//   int64_t NAME_workspace(const Call*);               // bytes; of calls that have a workspace
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -29,6 +25,7 @@ namespace baleen::kernels::benching {
 
 /// y = x W^T with scales per 128 x 128 of W and per 128 inputs of x. Plain C layout.
 struct PeerLinearCall {
+  static constexpr const char* kFunction = "baleen_peer_fp8_linear";
   const void* weight = nullptr;          // e4m3 [outputs, inputs]
   const float* weight_scales = nullptr;  // [outputs / 128, inputs / 128]
   const void* x = nullptr;               // e4m3 [tokens, inputs]
@@ -42,6 +39,7 @@ struct PeerLinearCall {
 /// Attention of one query token per request over one or two lists of cached rows (our page layout),
 /// with sink. Plain C layout.
 struct PeerAttentionCall {
+  static constexpr const char* kFunction = "baleen_peer_sparse_attention";
   const void* q = nullptr;               // bf16 [queries, heads, 512]
   const void* first_pool = nullptr;      // pages of rows_per_page rows, page_bytes apart
   const void* second_pool = nullptr;     // the same
@@ -65,6 +63,7 @@ struct PeerAttentionCall {
 
 /// Index scores of all requests over paged keys (our page layout). Plain C layout.
 struct PeerScoresCall {
+  static constexpr const char* kFunction = "baleen_peer_index_scores";
   const void* queries = nullptr;        // e4m3 [requests, queries, 64 heads, 128]
   const float* head_weights = nullptr;  // [requests, queries, 64]
   const void* key_pages = nullptr;      // pages of 64 keys, then their scales, page_bytes apart
@@ -84,6 +83,7 @@ struct PeerScoresCall {
 
 /// The k best entries of every row, in any order. Plain C layout.
 struct PeerTopkCall {
+  static constexpr const char* kFunction = "baleen_peer_topk";
   const float* scores = nullptr;     // [rows, score_stride], 16-byte aligned
   const int32_t* lengths = nullptr;  // [rows]
   int32_t* indices = nullptr;        // [rows, k], out
@@ -99,6 +99,7 @@ struct PeerTopkCall {
 /// Pools the groups of one request's prefill pass, all rows in the pass: no norm, no rotation, no
 /// store. Plain C layout.
 struct PeerPoolCall {
+  static constexpr const char* kFunction = "baleen_peer_pool";
   const float* rows = nullptr;           // [tokens, values then scores]: halves as in our rows
   const float* position_bias = nullptr;  // [ratio, values of a row], to be added to scores
   void* pooled = nullptr;                // bf16 [tokens / ratio, dims], out
@@ -110,33 +111,25 @@ struct PeerPoolCall {
   int32_t plan_only = 0;  // 1: only what a step plans once, into the workspace
 };
 
-struct PeerPool {
-  std::string name;
-  int64_t (*workspace)(const PeerPoolCall*) = nullptr;
-  int (*launch)(const PeerPoolCall*, cudaStream_t) = nullptr;
-};
+template <class Call>
+concept HasWorkspace = requires(Call call) { call.workspace_bytes; };
 
-struct PeerTopk {
+/// A library's kernel for one kind of call.
+template <class Call>
+struct Peer {
   std::string name;
-  int64_t (*workspace)(const PeerTopkCall*) = nullptr;
-  int (*launch)(const PeerTopkCall*, cudaStream_t) = nullptr;
-};
+  int (*launch)(const Call*, cudaStream_t) = nullptr;
+  int64_t (*workspace)(const Call*) = nullptr;  // null where the call has none
 
-struct PeerScores {
-  std::string name;
-  int64_t (*workspace)(const PeerScoresCall*) = nullptr;
-  int (*launch)(const PeerScoresCall*, cudaStream_t) = nullptr;
-};
-
-struct PeerAttention {
-  std::string name;
-  int64_t (*workspace)(const PeerAttentionCall*) = nullptr;
-  int (*launch)(const PeerAttentionCall*, cudaStream_t) = nullptr;
-};
-
-struct PeerLinear {
-  std::string name;
-  int (*launch)(const PeerLinearCall*, cudaStream_t) = nullptr;
+  /// Plans what a step plans once, then launches. 0, or the answer of the first that was refused.
+  int launch_planned(Call call, cudaStream_t stream) const
+    requires HasWorkspace<Call>
+  {
+    call.plan_only = 1;
+    const int refused = launch(&call, stream);
+    call.plan_only = 0;
+    return refused != 0 ? refused : launch(&call, stream);
+  }
 };
 
 class PeerLibraries {
@@ -145,18 +138,19 @@ class PeerLibraries {
   /// program ends: their kernels may still be in graphs. Throws ConfigError for a library that
   /// cannot be loaded or has no name.
   explicit PeerLibraries(const std::string& folder);
-  const std::vector<PeerLinear>& linears() const { return linears_; }
-  const std::vector<PeerAttention>& attentions() const { return attentions_; }
-  const std::vector<PeerScores>& scores() const { return scores_; }
-  const std::vector<PeerTopk>& topks() const { return topks_; }
-  const std::vector<PeerPool>& pools() const { return pools_; }
+  /// In the order of the files' names.
+  template <class Call>
+  const std::vector<Peer<Call>>& of() const {
+    return std::get<std::vector<Peer<Call>>>(peers_);
+  }
 
  private:
-  std::vector<PeerAttention> attentions_;
-  std::vector<PeerLinear> linears_;
-  std::vector<PeerScores> scores_;
-  std::vector<PeerTopk> topks_;
-  std::vector<PeerPool> pools_;
+  std::tuple<std::vector<Peer<PeerLinearCall>>,
+             std::vector<Peer<PeerAttentionCall>>,
+             std::vector<Peer<PeerScoresCall>>,
+             std::vector<Peer<PeerTopkCall>>,
+             std::vector<Peer<PeerPoolCall>>>
+      peers_;
 };
 
 }  // namespace baleen::kernels::benching

@@ -110,7 +110,8 @@ void measure_peers(BenchContext& bench, const PrefillInputs& inputs, BenchRow ro
   row.row += "/pool_alone";
   row.bytes = inputs.set_floats * 4 + values * 2;
   cudaStream_t stream = bench.stream().get();
-  for (const benching::PeerPool& peer : bench.peers().pools()) {
+  for (const benching::Peer<benching::PeerPoolCall>& peer :
+       bench.peers().of<benching::PeerPoolCall>()) {
     device::Buffer<uint16_t> pooled(values);
     pooled.fill_bytes(0xFF);
     benching::PeerPoolCall call{.rows = inputs.of_set(0).rows,
@@ -122,11 +123,7 @@ void measure_peers(BenchContext& bench, const PrefillInputs& inputs, BenchRow ro
     device::Buffer<uint8_t> workspace(std::max<int64_t>(1, peer.workspace(&call)));
     call.workspace = workspace.data();
     call.workspace_bytes = workspace.count();
-    call.plan_only = 1;
-    int refused = peer.launch(&call, stream);
-    call.plan_only = 0;
-    refused = refused != 0 ? refused : peer.launch(&call, stream);
-    if (refused != 0) {
+    if (peer.launch_planned(call, stream) != 0) {
       continue;  // not this kind
     }
     device::Buffer<float> wanted(values);

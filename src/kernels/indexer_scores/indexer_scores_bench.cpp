@@ -135,7 +135,8 @@ bool same_scores(const std::vector<float>& ours, const std::vector<float>& their
 void measure_peers(
     BenchContext& bench, const Inputs& inputs, const BenchRow& ours, int64_t entries, int sets) {
   cudaStream_t stream = bench.stream().get();
-  for (const benching::PeerScores& peer : bench.peers().scores()) {
+  for (const benching::Peer<benching::PeerScoresCall>& peer :
+       bench.peers().of<benching::PeerScoresCall>()) {
     const auto call_of = [&](int set) {
       const IndexerScoresParams params = inputs.of_set(set);
       return benching::PeerScoresCall{.queries = params.queries,
@@ -157,11 +158,7 @@ void measure_peers(
     call.workspace_bytes = workspace.count();
     launch_indexer_scores(inputs.of_set(0), stream);
     const std::vector<float> wanted = first_scores(inputs.of_set(0), entries);
-    call.plan_only = 1;
-    int refused = peer.launch(&call, stream);
-    call.plan_only = 0;
-    refused = refused != 0 ? refused : peer.launch(&call, stream);
-    if (refused != 0) {
+    if (peer.launch_planned(call, stream) != 0) {
       std::printf("%s: no row for %s\n", peer.name.c_str(), ours.row.c_str());
       continue;
     }

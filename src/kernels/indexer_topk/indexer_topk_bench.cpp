@@ -83,7 +83,8 @@ void measure_peers(BenchContext& bench,
                    device::Buffer<int32_t>& picks,
                    int sets) {
   cudaStream_t stream = bench.stream().get();
-  for (const benching::PeerTopk& peer : bench.peers().topks()) {
+  for (const benching::Peer<benching::PeerTopkCall>& peer :
+       bench.peers().of<benching::PeerTopkCall>()) {
     benching::PeerTopkCall call{.scores = rows.row(0),
                                 .lengths = params.lengths,
                                 .indices = params.indices,
@@ -102,11 +103,7 @@ void measure_peers(BenchContext& bench,
     launch_indexer_topk_sm90(
         params, plan_indexer_topk(params.max_entries, params.num_rows, params.k), stream);
     const std::vector<float> wanted = picked();
-    call.plan_only = 1;
-    int refused = peer.launch(&call, stream);
-    call.plan_only = 0;
-    refused = refused != 0 ? refused : peer.launch(&call, stream);
-    if (refused != 0) {
+    if (peer.launch_planned(call, stream) != 0) {
       std::printf("%s: no row for %s\n", peer.name.c_str(), ours.row.c_str());
       continue;
     }

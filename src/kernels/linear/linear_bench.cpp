@@ -103,7 +103,7 @@ void add_peers(const BenchContext& bench,
     return;
   }
   const int64_t bytes = weight_bytes(task);
-  for (const PeerLinear& peer : bench.peers().linears()) {
+  for (const Peer<PeerLinearCall>& peer : bench.peers().of<PeerLinearCall>()) {
     PeerLinearCall call{.weight = codes.take(0, bytes),
                         .weight_scales = scales.data(),
                         .x = task.x,

@@ -171,7 +171,8 @@ class Inputs {
 /// What a public kernel needs beside our inputs: lists instead of pages, padded to whole tiles.
 class PeerInputs {
  public:
-  PeerInputs(const SparseAttentionParams& params, const benching::PeerAttention& peer)
+  PeerInputs(const SparseAttentionParams& params,
+             const benching::Peer<benching::PeerAttentionCall>& peer)
       : lse_(static_cast<int64_t>(params.num_queries) * params.heads) {
     call_ = {.q = params.q,
              .first_pool = params.first.pool.base,
@@ -245,7 +246,8 @@ bool same_outputs(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b
 /// Public kernels for a row of one query token per request, in the same run. Their plan of a step
 /// is left out; a row whose output differs from ours is not measured.
 void measure_peers(BenchContext& bench, Inputs& inputs, const std::string& row, int sets) {
-  for (const benching::PeerAttention& peer : bench.peers().attentions()) {
+  for (const benching::Peer<benching::PeerAttentionCall>& peer :
+       bench.peers().of<benching::PeerAttentionCall>()) {
     const SparseAttentionPlan plan =
         plan_sparse_attention(inputs.shape(), AttentionMode::kFast, kMultiprocessors);
     SparseAttentionParams first = inputs.params(plan, 0);
@@ -257,12 +259,8 @@ void measure_peers(BenchContext& bench, Inputs& inputs, const std::string& row, 
     cudaStream_t stream = bench.stream().get();
     launch_sparse_attention(first, stream);
     const std::vector<uint16_t> wanted = inputs.output(0, bench.stream());
-    benching::PeerAttentionCall call = theirs.call(first, 0);
-    call.plan_only = 1;
-    int refused = peer.launch(&call, stream);
-    call.plan_only = 0;
-    refused = refused != 0 ? refused : peer.launch(&call, stream);
-    if (refused != 0) {
+    const benching::PeerAttentionCall call = theirs.call(first, 0);
+    if (peer.launch_planned(call, stream) != 0) {
       std::printf("%s: no row for %s\n", peer.name.c_str(), row.c_str());
       continue;
     }
