@@ -1,5 +1,6 @@
 #include "http/client.h"
 
+#include <atomic>
 #include <initializer_list>
 #include <optional>
 #include <utility>
@@ -7,6 +8,7 @@
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
@@ -49,17 +51,31 @@ class Client::State {
     bool nothing_arrived = true;
     timed_out_ = false;
     Result<Response> result = attempt(request, on_piece, nothing_arrived);
-    if (!result.ok() && was_open && nothing_arrived && !timed_out_) {
+    if (!result.ok() && was_open && nothing_arrived && !timed_out_ && !cancelled_) {
       result = attempt(request, on_piece, nothing_arrived);
     }
     return result;
   }
 
+  /// The connection is closed by the thread that waits: here it may be in the middle of a change.
+  void cancel() {
+    cancelled_ = true;
+    net::post(io_, [this] {
+      if (stream_) {
+        stream_->close();
+      }
+    });
+  }
+
  private:
-  /// Runs one asynchronous operation of stream_ to its end.
+  /// Runs one asynchronous operation of stream_ to its end. A cancel() before it is seen here, one
+  /// behind that look is run among the operation's own handlers.
   template <class Start>
   error_code wait_for(std::chrono::milliseconds timeout, Start start) {
     error_code result;
+    if (cancelled_) {
+      return net::error::operation_aborted;
+    }
     stream_->expires_after(timeout);
     start([&result](error_code error, auto&&...) { result = error; });
     io_.restart();
@@ -70,6 +86,9 @@ class Client::State {
     timed_out_ = error == boost::beast::error::timeout;
     stream_.reset();
     buffer_.consume(buffer_.size());
+    if (cancelled_) {
+      return {StatusCode::kCancelled, "the call to " + name_ + " was cancelled", {}, {}};
+    }
     return {StatusCode::kUnavailable,
             std::string("cannot ") + what + " " + name_ + ": " + error.message(),
             {},
@@ -178,6 +197,7 @@ class Client::State {
   std::optional<boost::beast::tcp_stream> stream_;
   boost::beast::flat_buffer buffer_;
   bool timed_out_ = false;
+  std::atomic<bool> cancelled_{false};
 };
 
 Client::Client(const std::string& url, ClientConfig config)
@@ -201,6 +221,10 @@ Result<Response> Client::post(const std::string& target, std::string json_body) 
 Result<Response> Client::stream(const ClientRequest& request,
                                 const std::function<bool(std::string_view)>& on_piece) {
   return state_->run(request, &on_piece);
+}
+
+void Client::cancel() {
+  state_->cancel();
 }
 
 }  // namespace baleen::http

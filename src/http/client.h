@@ -1,6 +1,6 @@
 #pragma once
 // A small blocking HTTP/1.1 client that can hand out a body while it arrives. One object is used by
-// one thread; it keeps its connection open between requests.
+// one thread, cancel() by any; it keeps its connection open between requests.
 //
 //   http::Client client("http://127.0.0.1:30000", {});
 //   Result<Response> answer = client.post("/v1/completions", body);
@@ -41,7 +41,8 @@ class Client {
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
 
-  /// Fails with kUnavailable when the server cannot be reached or breaks off, naming the reason.
+  /// Fails with kUnavailable when the server cannot be reached or breaks off, naming the reason,
+  /// and with kCancelled after cancel().
   Result<Response> send(const ClientRequest& request);
   Result<Response> get(const std::string& target);
   Result<Response> post(const std::string& target, std::string json_body);
@@ -50,6 +51,10 @@ class Client {
   /// into the response. A false from `on_piece` closes the connection and ends the call.
   Result<Response> stream(const ClientRequest& request,
                           const std::function<bool(std::string_view)>& on_piece);
+
+  /// Breaks off the call that waits, by closing its connection; it and all later ones fail with
+  /// kCancelled. Any thread, while the object lives. Only a name's look-up is waited for.
+  void cancel();
 
  private:
   class State;
