@@ -10,6 +10,16 @@
 #include "weights/weight_frames.h"
 
 namespace baleen::apps {
+namespace {
+
+Status not_open(uint64_t update) {
+  return {StatusCode::kNotFound,
+          fmt::format("update {} is not open", update),
+          "update",
+          std::string(weights::kUpdateNotOpen)};
+}
+
+}  // namespace
 
 /// Shared by the handlers that feed it and the thread that orders it.
 struct WeightReceiver::Update {
@@ -107,7 +117,7 @@ Result<std::string> WeightReceiver::bucket(std::string_view message) {
   }
   const std::shared_ptr<Update> update = open(taken.update);
   if (update == nullptr) {
-    return Status::invalid(fmt::format("update {} is not open", taken.update), "update");
+    return not_open(taken.update);
   }
   const std::size_t count = taken.tensors.size();
   if (!update->stream->feed(std::move(taken.tensors))) {
@@ -126,7 +136,7 @@ Result<std::string> WeightReceiver::end(std::string_view message) {
   }
   const std::shared_ptr<Update> update = open(end.update);
   if (update == nullptr) {
-    return Status::invalid(fmt::format("update {} is not open", end.update), "update");
+    return not_open(end.update);
   }
   update->stream->finish(std::move(end.root), std::move(end.value_digests));
   const Status outcome = update->wait();

@@ -30,8 +30,9 @@ class WeightReceiver final : public server::WeightStreams {
 
   /// {"update": number}
   Result<std::string> begin(std::string_view manifest) override;
-  /// {"tensors": taken}. kInvalidArgument for another update's bucket and for damaged ones; when
-  /// the update failed, its reason.
+  /// {"tensors": taken}. kNotFound with the code weights::kUpdateNotOpen for the bucket of an
+  /// update that is not open, kInvalidArgument for damaged ones; when the update failed, its
+  /// reason.
   Result<std::string> bucket(std::string_view message) override;
   /// {"success": true, "weight_version": name}
   Result<std::string> end(std::string_view message) override;

@@ -25,8 +25,14 @@ bool is_gone(const Result<http::Response>& answer) {
 /// It was started anew, or another sender began, since our manifest: what it has of ours is
 /// nothing.
 bool has_forgotten(const Result<http::Response>& answer) {
-  return answer.ok() && answer->status == 400 &&
-         answer->body.find("is not open") != std::string::npos;
+  if (!answer.ok() || answer->status == 200) {
+    return false;
+  }
+  boost::system::error_code error;
+  const json::value body = json::parse(answer->body, error);
+  const json::value* code = error ? nullptr : body.find_pointer("/error/code", error);
+  const json::string* text = code == nullptr ? nullptr : code->if_string();
+  return text != nullptr && std::string_view(*text) == weights::kUpdateNotOpen;
 }
 
 std::string told(const Result<http::Response>& answer) {
@@ -230,6 +236,7 @@ void RemoteEngine::abort(std::string_view id) {
 
 void RemoteEngine::work(const std::stop_token& stop) {
   http::Client client(url_, {});
+  const std::stop_callback leave(stop, [&client] { client.cancel(); });
   while (true) {
     Job job;
     std::string version;
@@ -247,6 +254,10 @@ void RemoteEngine::work(const std::stop_token& stop) {
     {
       const std::lock_guard lock(mutex_);
       asked_.erase(job.request.id);
+    }
+    if (!answer.ok() && answer.status().code == StatusCode::kCancelled) {  // by our destructor
+      job.sink->on_event(failed_event(StatusCode::kCancelled, told(answer)));
+      continue;
     }
     if (is_gone(answer)) {
       lose(told(answer));  // before the event: whoever gets it looks elsewhere

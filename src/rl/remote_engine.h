@@ -34,6 +34,7 @@ class RemoteEngine final : public RolloutEngine {
   /// Throws ConfigError when `url` is none. Asks nothing yet; not healthy before the first
   /// publish().
   RemoteEngine(std::string url, RemoteOptions options);
+  /// Does not wait for answers: what is under way or waiting ends with kError (kCancelled).
   ~RemoteEngine() override;
 
   /// Sends the weights. False: the server cannot be reached or broke off; it is out. Throws Error

@@ -5,7 +5,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,6 +45,29 @@ class EmptySource final : public weights::WeightSource {
   int given_ = 0;
 };
 
+/// Requests that are never answered, until they are let go.
+class HungRequests {
+ public:
+  void hold(http::ResponseWriter writer) {
+    const std::lock_guard lock(mutex_);
+    held_.push_back(std::move(writer));
+    arrived_.notify_all();
+  }
+  bool wait_for(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    return arrived_.wait_for(lock, kLong, [&] { return held_.size() >= count; });
+  }
+  void let_go() {
+    const std::lock_guard lock(mutex_);
+    held_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::vector<http::ResponseWriter> held_;
+};
+
 class RemoteEngineTest : public testing::Test {
  protected:
   RemoteEngineTest() {
@@ -53,8 +79,7 @@ class RemoteEngineTest : public testing::Test {
     add(router, "/weights/bucket", [this](const std::string& body) {
       EXPECT_EQ(weights::read_bucket_message(body).update, 5U);
       ++buckets_;
-      return forgets_ ? http::Response::json(400, R"({"message": "update 5 is not open"})")
-                      : http::Response::json(200, "{}");
+      return http::Response::json(bucket_status_, bucket_answer_);
     });
     add(router, "/weights/end", [](const std::string& body) {
       EXPECT_EQ(weights::read_end_message(body).root, "root");
@@ -64,6 +89,17 @@ class RemoteEngineTest : public testing::Test {
       const json::value asked = json::parse(body);
       asked_ = asked;
       return http::Response::json(generate_status_, answer_);
+    });
+    router.add("POST", "/hung/weights/begin", [](http::Request&&, http::ResponseWriter writer) {
+      writer.respond(http::Response::json(200, R"({"update": 6})"));
+    });
+    for (const char* path : {"/hung/weights/bucket", "/hung/weights/end"}) {
+      router.add("POST", path, [](http::Request&&, http::ResponseWriter writer) {
+        writer.respond(http::Response::json(200, "{}"));
+      });
+    }
+    router.add("POST", "/hung/generate", [this](http::Request&&, http::ResponseWriter writer) {
+      hung_.hold(std::move(writer));
     });
     http::ServerConfig config;
     config.port = 0;
@@ -102,7 +138,8 @@ class RemoteEngineTest : public testing::Test {
   }
 
   std::atomic<int> buckets_{0};
-  std::atomic<bool> forgets_{false};
+  std::atomic<int> bucket_status_{200};
+  std::string bucket_answer_ = "{}";
   std::atomic<int> begin_status_{200};
   std::atomic<int> generate_status_{200};
   std::string answer_ =
@@ -110,6 +147,7 @@ class RemoteEngineTest : public testing::Test {
           "weight_version": "3", "cached_tokens": 2,
           "output_token_logprobs": [[-0.3333333432674408, 9, null], [-1.1754943508222875e-38, 1, null]]}})";
   json::value asked_;
+  HungRequests hung_;
   std::unique_ptr<http::Server> server_;
   std::shared_ptr<EventQueue> events_ = std::make_shared<EventQueue>();
   std::unique_ptr<RemoteEngine> engine_;
@@ -159,13 +197,24 @@ TEST_F(RemoteEngineTest, AServerThatBreaksOffIsOutUntilTheNextWeights) {
 
 TEST_F(RemoteEngineTest, AServerStartedAnewInTheMiddleOfAnUpdateIsOut) {
   ASSERT_TRUE(publish());
-  forgets_ = true;
+  bucket_status_ = 404;
+  bucket_answer_ = R"({"error": {"message": "gone", "code": "weight_update_not_open"}})";
   EXPECT_FALSE(publish());
   EXPECT_EQ(buckets_, 3) << "nothing follows the first answer";
   EXPECT_FALSE(engine_->healthy());
-  forgets_ = false;
+  bucket_status_ = 200;
+  bucket_answer_ = "{}";
   EXPECT_TRUE(publish());
   EXPECT_TRUE(engine_->healthy());
+}
+
+TEST_F(RemoteEngineTest, WhatAServerHasForgottenIsToldByItsCodeNotByItsWords) {
+  bucket_status_ = 400;
+  for (const char* answer : {R"({"error": {"message": "update 5 is not open", "code": null}})",
+                             "update 5 is not open"}) {
+    bucket_answer_ = answer;
+    EXPECT_THROW(publish(), Error) << answer;
+  }
 }
 
 TEST_F(RemoteEngineTest, RefusedWeightsAndOtherWeightsAreErrors) {
@@ -185,6 +234,28 @@ TEST_F(RemoteEngineTest, RefusedWeightsAndOtherWeightsAreErrors) {
   EXPECT_NE(engine_->health_message().find("with weights 4 where 3"), std::string::npos);
   EXPECT_THROW(read_generated(R"({"output_ids": []})", "3"), Error);
   EXPECT_THROW(read_generated("no json", "3"), Error);
+}
+
+// Two answers are under way and one waits. The client would wait ten minutes for each.
+TEST_F(RemoteEngineTest, AServerThatNeverAnswersDoesNotHoldTheDestructor) {
+  auto engine = std::make_unique<RemoteEngine>(server_->url() + "/hung",
+                                               RemoteOptions{.threads = 2, .end_token_ids = {1}});
+  EmptySource source;
+  ASSERT_TRUE(engine->publish(source, 3));
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(engine->submit({}, std::make_shared<QueueSink>(events_, i)).ok());
+  }
+  ASSERT_TRUE(hung_.wait_for(2));
+  std::future<void> ended = std::async(std::launch::async, [&] { engine.reset(); });
+  EXPECT_EQ(ended.wait_for(kLong), std::future_status::ready);
+  hung_.let_go();
+  ended.get();
+  for (int i = 0; i < 3; ++i) {
+    const std::optional<SampleEvent> event = events_->pop(kLong);
+    ASSERT_TRUE(event && event->event.finish);
+    EXPECT_EQ(event->event.finish->reason, engine::FinishReason::kError);
+    EXPECT_EQ(event->event.finish->error.code, StatusCode::kCancelled);
+  }
 }
 
 TEST_F(RemoteEngineTest, AServerThatIsNotThereIsNoEngine) {

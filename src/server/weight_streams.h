@@ -18,6 +18,7 @@ class WeightStreams {
 
   /// Opens an update from its manifest; gives the answer's JSON. One that is open breaks off.
   virtual Result<std::string> begin(std::string_view manifest) = 0;
+  /// An update that is not open, here and in end(): kNotFound, code weight_update_not_open.
   virtual Result<std::string> bucket(std::string_view message) = 0;
   /// Returns when the engine computes with the new weights, or why it does not.
   virtual Result<std::string> end(std::string_view message) = 0;

@@ -16,6 +16,10 @@
 
 namespace baleen::weights {
 
+/// Code in the error of a bucket or an end of an update that the receiver does not have open: it
+/// was started anew, or another sender began. The sender's update is lost.
+inline constexpr std::string_view kUpdateNotOpen = "weight_update_not_open";
+
 std::string manifest_message(const WeightManifest& manifest);
 /// Throws CheckpointError naming the field or tensor at fault.
 WeightManifest read_manifest_message(std::string_view text);

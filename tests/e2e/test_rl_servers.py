@@ -136,14 +136,18 @@ def test_a_stream_of_weights_is_taken_whole_or_leaves_a_server_that_serves_nothi
         for body in (b"{}", json.dumps(json.loads(updates[0][0]) | {"contract": "another"}).encode()):
             refused = post("/weights/begin", body)
             assert refused.status_code == 400 and "weight stream" in refused.text
-        assert post("/weights/bucket", updates[0][1]).status_code == 400, "none is open"
+        for path, body in zip(paths[1:], updates[0][1:]):
+            none_open = post(path, body)
+            assert none_open.status_code == 404
+            assert none_open.json()["error"]["code"] == "weight_update_not_open"
         assert ask().json()["output_ids"] == shipped["output_ids"], "nothing was touched"
         assert post("/weights/begin", updates[0][0]).json() == {"update": 1}
         damaged = bytearray(updates[0][1])
         damaged[len(damaged) // 2] ^= 1
         refused = post("/weights/bucket", bytes(damaged))
         assert refused.status_code == 400 and "changed on its way" in refused.text
-        assert post("/weights/bucket", updates[1][1]).status_code == 400, "of another update"
+        of_another = post("/weights/bucket", updates[1][1])
+        assert of_another.json()["error"]["code"] == "weight_update_not_open"
         assert post("/weights/bucket", updates[0][1]).status_code == 200
         # The sender dies here. The next begin breaks its update off.
         assert post("/weights/begin", updates[1][0]).json() == {"update": 2}

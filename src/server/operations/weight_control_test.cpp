@@ -178,7 +178,7 @@ TEST(WeightControlTest, NeedsTheAdminKey) {
   }
 }
 
-/// Keeps what it is told; refuses an end.
+/// Keeps what it is told; refuses an end, and buckets of no update.
 class KeptMessages final : public WeightStreams {
  public:
   Result<std::string> begin(std::string_view manifest) override {
@@ -186,6 +186,9 @@ class KeptMessages final : public WeightStreams {
     return std::string(R"({"update":1})");
   }
   Result<std::string> bucket(std::string_view message) override {
+    if (message.empty()) {
+      return Status{StatusCode::kNotFound, "no update", "update", "weight_update_not_open"};
+    }
     told += " bucket of " + std::to_string(message.size());
     return std::string("{}");
   }
@@ -206,8 +209,13 @@ TEST(WeightControlTest, MessagesOfWeightsGoToWhoTakesThemAsTheyAre) {
   const http::Response refused = api.post("/weights/end", "");
   EXPECT_EQ(refused.status, 503);
   EXPECT_NE(refused.body.find("no weights are left"), std::string::npos);
+  const http::Response lost = api.post("/weights/bucket", "");
+  EXPECT_EQ(lost.status, 404);
+  EXPECT_EQ(json::parse(lost.body).at("error").at("code"), "weight_update_not_open");
   ScriptedApi without;
-  EXPECT_EQ(without.post("/weights/begin", "{}").status, 404);
+  const http::Response nobody = without.post("/weights/begin", "{}");
+  EXPECT_EQ(nobody.status, 404);
+  EXPECT_TRUE(json::parse(nobody.body).at("error").at("code").is_null());
 }
 
 }  // namespace
