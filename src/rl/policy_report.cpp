@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "cache/pick_stream.h"
+#include "cache/pick_hashes.h"
 #include "policy/rollout_metrics.h"
 #include "rl/policy_pass.h"
 #include "rl/policy_update.h"
