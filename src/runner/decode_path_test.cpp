@@ -15,8 +15,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "cache/choice_table.h"
-#include "cache/memory_plan.h"
 #include "engine/collecting_sink.h"
 #include "engine/engine.h"
 #include "runner/forgetful_path_test.h"
@@ -120,19 +118,6 @@ void expect_equal(const engine::CollectingSink& a,
     ASSERT_EQ(left[i].top_logprobs.size(), right[i].top_logprobs.size()) << what << " token " << i;
     for (size_t k = 0; k < left[i].top_logprobs.size(); ++k) {
       ASSERT_EQ(left[i].top_logprobs[k].id, right[i].top_logprobs[k].id) << what << " token " << i;
-    }
-  }
-}
-
-/// Bytes of the smallest cache with `full_pages` for six requests.
-int64_t bytes_of_pages(int64_t full_pages) {
-  const model::Model model = fixed_order_model();
-  const cache::CacheShape shape = cache::cache_shape(model.config(), model.cache_formats());
-  for (int64_t bytes = 4 << 20;; bytes += 64 << 10) {
-    const cache::CacheSizes sizes = cache::fit_cache(
-        shape, bytes, {.max_running_requests = 6, .chunk_tokens = 128, .drafts = false});
-    if (sizes.full_pages >= full_pages) {
-      return bytes;
     }
   }
 }
@@ -366,56 +351,6 @@ TEST(DecodePathTest, AWrongPathIsRefusedAtStart) {
     }
   }
   EXPECT_EQ(use.rows, 2 * 6 + 2 * (2 + 6));
-}
-
-TEST(DecodePathTest, TheCacheTakesWhatTheDeviceHasLeft) {
-  PathUse use;
-  use.free_bytes = kRoomy + kSpare;
-  RunnerConfig runner{.num_slots = 2,
-                      .max_step_tokens = 128,
-                      .cache_bytes = bytes_of_pages(2),
-                      .fill_device = true,
-                      .spare_bytes = kSpare};
-  runner.decode_path = [&](const DecodePathContext& context) {
-    return std::make_unique<ForgetfulPath>(context, 3000, use, /*prompts=*/true);
-  };
-  const auto pages = [](const ModelExecutor& executor) {
-    const engine::ExecutorCapacity capacity = executor.capacity();
-    return std::pair(capacity.cache->sizes.full_pages, capacity.cache->sizes.swa_pages);
-  };
-  ModelExecutor filled(fixed_order_model(), runner, "tiny");
-  EXPECT_EQ(use.pool_changes, 1);
-  // Of a released cache the sizes stay, whatever is free by then: the engine has its pages.
-  use.free_bytes *= 2;
-  const auto at_start = pages(filled);
-  EXPECT_TRUE(filled.release_memory({.cache = true}).ok());
-  EXPECT_TRUE(filled.resume_memory({.cache = true}).ok());
-  EXPECT_EQ(pages(filled), at_start);
-  EXPECT_EQ(use.pool_changes, 2);
-  // A path that does not know keeps its pools.
-  use.free_bytes = -1;
-  ModelExecutor unaware(fixed_order_model(), runner, "tiny");
-  EXPECT_EQ(use.pool_changes, 2);
-  EXPECT_LT(pages(unaware), at_start);
-  runner.fill_device = false;
-  runner.cache_bytes = kRoomy;
-  ModelExecutor roomy(fixed_order_model(), runner, "tiny");
-  EXPECT_EQ(pages(roomy), at_start);
-  // Of a model that records, no more pages than the host has room for records of.
-  const model::Model recording = fixed_order_model(0, /*record_choices=*/true);
-  use.free_bytes = kRoomy + kSpare;
-  runner.fill_device = true;
-  runner.cache_bytes = bytes_of_pages(2);
-  runner.record_bytes =
-      100 * cache::ChoiceTable::most_page_bytes(recording.choice_layout(), recording.max_context());
-  ModelExecutor recorded(fixed_order_model(0, true), runner, "tiny");
-  EXPECT_LE(pages(recorded).first, 100);
-  EXPECT_GE(pages(recorded).first, 90);
-  EXPECT_LT(pages(recorded).first, at_start.first);
-  // Less than a page is a start that fails.
-  use.free_bytes = kSpare;
-  runner.fill_device = true;
-  EXPECT_THROW(ModelExecutor(fixed_order_model(), runner, "tiny"), ConfigError);
 }
 
 TEST(DecodePathTest, AnswersFromAFilledDeviceAreTheBodys) {

@@ -1,6 +1,7 @@
 #pragma once
-// A decode path for tests: a body of its own over the pools of the executor's, that forgets
-// everything between two steps, so it lives on what pages and rings hold, as kernels do.
+// A decode path for tests: a body of its own, of the executor's folder where there is one, over the
+// pools of the executor's, that forgets everything between two steps, so it lives on what pages and
+// rings hold, as kernels do.
 //
 //   runner.decode_path = [&](const DecodePathContext& context) {
 //     return std::make_unique<ForgetfulPath>(context, 3000, use, /*prompts=*/true);
@@ -15,26 +16,44 @@
 
 #include <gtest/gtest.h>
 
+#include "cache/memory_plan.h"
 #include "model/initialize.h"
 #include "runner/decode_path.h"
 #include "weights/model_presets.h"
 
 namespace baleen::runner {
 
-inline model::Model fixed_order_model(int32_t drafts = 0, bool record_choices = false) {
-  model::FreshOptions fresh;
-  fresh.seed = 1;
-  fresh.matrix_std = 0.15;
-  fresh.vector_noise = 0.1;
+inline model::ForwardConfig fixed_order_forward(int32_t drafts, bool record_choices) {
   model::ForwardConfig forward;
   forward.numerics = "reference+invariant";
   forward.max_context = 3000;
   forward.with_mtp = drafts > 0;
   forward.max_rollback = drafts;
   forward.record_choices = record_choices;
+  return forward;
+}
+
+inline model::Model fixed_order_model(int32_t drafts = 0, bool record_choices = false) {
+  model::FreshOptions fresh;
+  fresh.seed = 1;
+  fresh.matrix_std = 0.15;
+  fresh.vector_noise = 0.1;
   return {
       model::make_fresh_parameters(weights::tiny_config(), fresh, at::TensorOptions(at::kFloat)),
-      forward};
+      fixed_order_forward(drafts, record_choices)};
+}
+
+/// Bytes of the smallest cache with `full_pages` for six requests.
+inline int64_t bytes_of_pages(int64_t full_pages) {
+  const model::Model model = fixed_order_model();
+  const cache::CacheShape shape = cache::cache_shape(model.config(), model.cache_formats());
+  for (int64_t bytes = 4 << 20;; bytes += 64 << 10) {
+    const cache::CacheSizes sizes = cache::fit_cache(
+        shape, bytes, {.max_running_requests = 6, .chunk_tokens = 128, .drafts = false});
+    if (sizes.full_pages >= full_pages) {
+      return bytes;
+    }
+  }
 }
 
 /// What the test sees of the path, which the executor owns.
@@ -58,7 +77,11 @@ class ForgetfulPath final : public DecodePath {
                 bool prompts,
                 bool wrong_page = false)
       : with_drafts_(context.max_row_tokens > 1),
-        model_(fixed_order_model(context.max_row_tokens - 1, context.record_choices)),
+        model_(context.folder.empty()
+                   ? fixed_order_model(context.max_row_tokens - 1, context.record_choices)
+                   : model::Model::load(
+                         context.folder,
+                         fixed_order_forward(context.max_row_tokens - 1, context.record_choices))),
         records_(context.record_choices),
         pools_(&context.pools),
         max_context_(max_context),

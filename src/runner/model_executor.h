@@ -92,6 +92,7 @@ class ModelExecutor final : public engine::Executor {
 
  private:
   void make_pools(const cache::CacheSizes& sizes);
+  void make_cache();
   void fill_device();
   int64_t bytes_of_check() const;
   cache::CacheSizes sizes_for(int64_t cache_bytes) const;
@@ -187,6 +188,7 @@ class ModelExecutor final : public engine::Executor {
   std::shared_ptr<const cache::TokenRoutes> token_routes_;  // with answers that ended
   engine::Ticket ticket_{0};
   bool in_flight_ = false;
+  bool path_waits_ = false;    // pools came back, the path over them when the weights do
   bool weights_lost_ = false;  // a source failed after its first tensor was written
 };
 

@@ -101,6 +101,24 @@ void ModelExecutor::make_pools(const cache::CacheSizes& sizes) {
   mover_.emplace(*pools_);
 }
 
+/// Pools that hold nothing, and the decode path over them; of a model whose weights are released
+/// the path waits, and a filled device with it: so the weights find the room that they had. Throws
+/// with neither made.
+void ModelExecutor::make_cache() {
+  try {
+    make_pools(config_.fill_device ? check_sizes_ : cache_sizes_);
+    path_waits_ = config_.decode_path && !model_.has_weights();
+    if (!path_waits_) {
+      start_decode_path();
+    }
+  } catch (...) {
+    decode_path_.reset();
+    mover_.reset();
+    pools_.reset();
+    throw;
+  }
+}
+
 /// Behind the check at start, when weights, graphs and workspaces are where they stay: whatever the
 /// check took is free again, and what the device has left is known, not estimated.
 void ModelExecutor::fill_device() {
@@ -145,9 +163,23 @@ Status ModelExecutor::update_weights(const std::string& folder) {
     if (const std::string unlike = unlike_its_digests(next, folder); !unlike.empty()) {
       return Status::invalid(folder + ": " + unlike);
     }
-    std::unique_ptr<DecodePath> next_path = new_decode_path(folder, next);
-    model_ = std::move(next);
-    decode_path_ = std::move(next_path);
+    if (path_waits_) {
+      const std::string before = config_.weights_folder;
+      config_.weights_folder = folder;  // the same object, where released weights come back
+      model_ = std::move(next);
+      try {
+        make_cache();
+      } catch (...) {
+        config_.weights_folder = before;
+        model_.release_weights();
+        path_waits_ = true;
+        throw;
+      }
+    } else {
+      std::unique_ptr<DecodePath> next_path = new_decode_path(folder, next);
+      model_ = std::move(next);
+      decode_path_ = std::move(next_path);
+    }
   } catch (const std::exception& error) {  // Torch's too: there may be no room for both
     return Status::invalid(error.what());
   }
@@ -226,6 +258,7 @@ Status ModelExecutor::release_memory(engine::MemoryParts parts) {
     }
     mover_.reset();
     pools_.reset();
+    path_waits_ = false;
   }
   if (parts.weights) {
     model_.release_weights();
@@ -242,12 +275,8 @@ Status ModelExecutor::resume_memory(engine::MemoryParts parts) {
   }
   if (parts.cache && config_.cache_bytes > 0) {
     try {
-      make_pools(config_.fill_device ? check_sizes_ : cache_sizes_);
-      start_decode_path();
+      make_cache();
     } catch (const std::exception& error) {
-      decode_path_.reset();
-      mover_.reset();
-      pools_.reset();
       return {StatusCode::kUnavailable, error.what(), {}, {}};
     }
   }
