@@ -64,10 +64,8 @@ class RowFetcher {
   }
 
  private:
-  /// Whether something was in the place of tile `index` before: a tile, or a part of q.
-  static __device__ bool needs_freeing(int32_t index) {
-    return index >= kBuffers || (AttentionShape<kHeads>::kWide && index == kBuffers - 1);
-  }
+  /// Whether a tile was in the place of tile `index` before.
+  static __device__ bool needs_freeing(int32_t index) { return index >= kBuffers; }
   __device__ const KvPoolView& pool_of(int32_t index) const {
     return range_.begin + index < range_.first_tiles ? params_.first.pool : params_.second.pool;
   }

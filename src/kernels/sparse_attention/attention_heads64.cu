@@ -3,32 +3,37 @@
 
 #include "device/launch.h"
 #include "kernels/ptx/pdl.cuh"
-#include "kernels/sparse_attention/attention_fetch.cuh"
 #include "kernels/sparse_attention/attention_join.cuh"
 #include "kernels/sparse_attention/attention_output.cuh"
 #include "kernels/sparse_attention/sparse_attention.h"
+#include "kernels/sparse_attention/wide_fetch.cuh"
+#include "kernels/sparse_attention/wide_join.cuh"
 #include "kernels/sparse_attention/wide_output.cuh"
 #include "kernels/sparse_attention/wide_score.cuh"
 
 namespace baleen::kernels {
 namespace {
 
+/// One thread.
 __device__ __forceinline__ void initialise_wide_block(const AttentionShared<kWideHeads>& shared,
-                                                      int32_t cluster) {
-  if (threadIdx.x == 0) {
-    AttentionStats<kWideHeads>& stats = shared.stats();
-    ptx::barrier_init(&stats.q_ready, kOutputThreads);
-    for (int i = 0; i < 3; ++i) {
-      ptx::barrier_init(&stats.fetched[i], 2 * kAttentionTileRows);
-      ptx::barrier_init(&stats.expanded[i], kOutputThreads / 32);
-      ptx::barrier_init(&stats.full[i], kGroupThreads);
-      ptx::barrier_init(&stats.freed[i], kOutputThreads / 32);
-    }
-    stats.slice = (kChunks<kWideHeads> + cluster - 1) / cluster;
-    ptx::barrier_init(&stats.received, 1);
-    ptx::fence_barrier_init();
+                                                      const SparseAttentionPlan& plan) {
+  AttentionStats<kWideHeads>& stats = shared.stats();
+  ptx::barrier_init(&stats.q_ready, kOutputThreads);
+  for (int i = 0; i < 3; ++i) {
+    ptx::barrier_init(&stats.fetched[i], kAttentionTileRows / kWideUnitRows);
+    ptx::barrier_init(&stats.expanded[i], kOutputThreads / 32);
+    ptx::barrier_init(&stats.full[i], kGroupThreads / 32);
+    ptx::barrier_init(&stats.freed[i], kOutputThreads / 32);
   }
-  __syncthreads();
+  stats.slice = (kChunks<kWideHeads> + plan.cluster - 1) / plan.cluster;
+  ptx::barrier_init(&stats.received, 1);
+  ptx::barrier_init(&stats.totals_came, 1);
+  ptx::barrier_init(&stats.may_send, kOutputThreads / 32);
+  ptx::fence_barrier_init();
+  if (joins_directly(plan) && plan.cluster == 2) {
+    ptx::barrier_expect_bytes(&stats.received, kPairBytes);
+    ptx::barrier_expect_bytes(&stats.totals_came, kWideHeads * sizeof(float2));
+  }
 }
 
 __global__ void __launch_bounds__(AttentionShape<kWideHeads>::kLaunchThreads, 1)
@@ -41,24 +46,55 @@ __global__ void __launch_bounds__(AttentionShape<kWideHeads>::kLaunchThreads, 1)
   }
   const int32_t head_group = static_cast<int32_t>(blockIdx.y);
   const int32_t query = static_cast<int32_t>(blockIdx.z);
-  initialise_wide_block(shared, params.plan.cluster);
+  const bool in_cluster = params.plan.cluster > 1;
+  if (threadIdx.x == 0) {
+    initialise_wide_block(shared, params.plan);
+  }
+  __syncwarp();
+  if (in_cluster) {
+    ptx::cluster_arrive_relaxed();  // barriers are ready for the other block
+  }
   ptx::wait_for_predecessor();
   ptx::release_successor();
   const TileRange range = tile_range(params, query, static_cast<int32_t>(blockIdx.x));
   const int32_t tiles = range.end - range.begin;
+  const WideFetcher fetcher(params, shared, query, range);
+  const int32_t entry = fetcher.first_entry();
+  const bool is_pair = params.plan.cluster == 2 && joins_directly(params.plan);
+  if (threadIdx.x == 32) {
+    shared.stats().peer_spare = spare_buffer(range.tiles - tiles);
+  }
+  __syncthreads();
+  fetcher.copy_first(entry);
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   using Shape = AttentionShape<kWideHeads>;
   if (group == 3) {
     ptx::shrink_registers<Shape::kCopyRegisters>();
-    RowFetcher<kWideHeads>(params, shared, query, range).run(tiles);
+    fetcher.run(tiles);
+    if (in_cluster) {
+      __syncwarp();
+      ptx::cluster_wait();
+    }
   } else if (group == 0) {
     ptx::grow_registers<Shape::kScoreRegisters>();
-    score_wide_tiles(params, shared, tiles);
+    if (in_cluster) {
+      ptx::cluster_wait();
+    }
+    score_wide_tiles(params, shared, tiles, query, head_group);
   } else {
     ptx::grow_registers<Shape::kOutputRegisters>();
+    if (in_cluster) {
+      ptx::cluster_wait();
+    }
     prepare_output<kWideHeads>(params, shared, query, head_group * kWideHeads);
-    accumulate_wide_tiles(shared, tiles, group - 1);
-    finish_block<kWideHeads>(params, shared, query, head_group);
+    WideAccumulators acc;
+    accumulate_wide_tiles(shared, acc, tiles, group - 1, is_pair);
+    if (joins_directly(params.plan)) {
+      finish_direct(params, shared, acc, tiles, query, head_group, group - 1);
+    } else {
+      store_wide_partial(shared, acc, group - 1);
+      finish_block<kWideHeads>(params, shared, query, head_group);
+    }
   }
 }
 

@@ -86,14 +86,15 @@ class QueryLoader {
  private:
   // A warp takes the eight chunks of a block of 64 dims for four heads: whole lines of memory, and
   // stores without bank conflicts.
-  static constexpr int kRounds = kHeads * 64 / kOutputThreads;
+  static constexpr int kFirstBlock = AttentionShape<kHeads>::kHeldBlocks;
+  static constexpr int kRounds = kHeads * 8 * (kDimBlocks - kFirstBlock) / kOutputThreads;
   static __device__ int thread() { return output_thread<kHeads>(); }
   static __device__ int chunk() { return thread() % 8; }
   static __device__ int head(int round) {
     return (round * (kOutputThreads / 8) + thread() / 8) % kHeads;
   }
   static __device__ int block(int round) {
-    return (round * (kOutputThreads / 8) + thread() / 8) / kHeads;
+    return kFirstBlock + (round * (kOutputThreads / 8) + thread() / 8) / kHeads;
   }
 
   uint4 dims_[kRounds];

@@ -57,8 +57,8 @@ struct AttentionShape {
   static constexpr int kRawBegin = kUnitBytes - kUnitRows * kKvValueBytes;  // of a unit
   static constexpr int kHeldBlocks = kWide ? 5 : 0;  // blocks of 64 dims of q kept in registers
   // Registers of the threads of each role, within what the launch gives all of them.
-  static constexpr int kCopyRegisters = 32;
-  static constexpr int kScoreRegisters = kWide ? 144 : 112;
+  static constexpr int kCopyRegisters = kWide ? 24 : 32;
+  static constexpr int kScoreRegisters = kWide ? 152 : 112;
   static constexpr int kOutputRegisters = kWide ? 168 : 104;
   static_assert(kCopyRegisters + kScoreGroups * kScoreRegisters +
                     kOutputGroups * kOutputRegisters <=
@@ -97,8 +97,13 @@ struct AttentionStats : CommonStats<kHeads> {
 
 template <>
 struct AttentionStats<64> : CommonStats<64> {
-  float factor[2][64];       // 2^(old - new), by tile parity
-  ptx::Barrier expanded[3];  // a tile's rows are in place as bf16
+  float factor[2][64];        // 2^(old - new), by tile parity
+  ptx::Barrier expanded[3];   // a tile's rows are in place as bf16
+  float2 peer_totals[64];     // maxima and sums of the other block of a cluster of two
+  float part_factors[2][64];  // of the outputs, by rank
+  int32_t peer_spare;         // where the other block has room for outputs (wide_join.cuh)
+  ptx::Barrier totals_came;   // peer_totals
+  ptx::Barrier may_send;      // the other block's room is free
 };
 
 template <int kHeads>
@@ -108,9 +113,9 @@ __device__ __forceinline__ bool row_present(const AttentionStats<kHeads>& stats,
   return ((stats.present_rows[buffer][row / 32] >> (row % 32)) & 1U) != 0;
 }
 
-/// 64 heads: the blocks of q that stay in shared memory lie behind the weights, the others are
-/// stored where the third tile comes, until the score group has them in registers. Once the last
-/// scores are there, maxima, sums and factors of the join take q's place.
+/// 64 heads: only the last blocks of q are in shared memory, behind the weights; the score group
+/// has the others in registers. Once the last scores are there, maxima, sums and factors of the
+/// general join take q's place.
 template <int kHeads>
 struct AttentionShared {
   using Shape = AttentionShape<kHeads>;
@@ -152,9 +157,7 @@ struct AttentionShared {
     return base + kWeightsBegin + buffer % Shape::kWeightBuffers * Shape::kWeightBytes;
   }
   __device__ uint8_t* q_block(int block) const {
-    return block < Shape::kHeldBlocks
-               ? base + 2 * kTileBytes + block * kQBlockBytes
-               : base + kQBegin + (block - Shape::kHeldBlocks) * kQBlockBytes;
+    return base + kQBegin + (block - Shape::kHeldBlocks) * kQBlockBytes;
   }
   __device__ float* partial() const { return reinterpret_cast<float*>(base); }
   /// Peers' shares of this block's slice, one after another.
@@ -197,18 +200,17 @@ __device__ __forceinline__ void output_sync() {
 }
 
 /// Parity of the phase of freed[index % kBuffers] that ends when tile `index` is read by nobody any
-/// more; for index = -1, the part of q that 64 heads keep in the third buffer.
+/// more.
 template <int kHeads>
 __device__ __forceinline__ uint32_t freed_parity(int32_t index) {
-  constexpr int kBuffers = AttentionShape<kHeads>::kBuffers;
-  const bool is_third = AttentionShape<kHeads>::kWide && (index + kBuffers) % kBuffers == 2;
-  return static_cast<uint32_t>((index + kBuffers) / kBuffers - (is_third ? 0 : 1)) & 1U;
+  return static_cast<uint32_t>(index / AttentionShape<kHeads>::kBuffers) & 1U;
 }
 
 /// Which rows one block visits: tiles [begin, end) of the query's row of tiles.
 struct TileRange {
   int32_t begin;
   int32_t end;
+  int32_t tiles;        // of all blocks
   int32_t first_tiles;  // tiles of the first source
   int32_t first_length;
   int32_t second_length;
@@ -221,8 +223,9 @@ __device__ __forceinline__ TileRange tile_range(const SparseAttentionParams& par
   range.first_length = source_length(params.first, query);
   range.second_length = source_length(params.second, query);
   range.first_tiles = (range.first_length + kAttentionTileRows - 1) / kAttentionTileRows;
-  const int32_t tiles =
+  range.tiles =
       range.first_tiles + (range.second_length + kAttentionTileRows - 1) / kAttentionTileRows;
+  const int32_t tiles = range.tiles;
   const int32_t parts = params.plan.cluster * params.plan.clusters;
   if (params.plan.mode == AttentionMode::kInvariant) {
     constexpr int32_t kPartTiles = kAttentionPartRows / kAttentionTileRows;

@@ -3,13 +3,14 @@
 // O[64 heads, 256 dims] += weights * rows, each group its half of the dims. Heads are the 64-row
 // side of the product, rows come transposed from the same lines that the scores read.
 //
-//   accumulate_wide_tiles(shared, tiles, group);   // leaves shared.partial(), places in line order
+//   accumulate_wide_tiles(shared, acc, tiles, group, is_pair);
 
 #include <cstdint>
 
 #include "kernels/ptx/role_registers.cuh"
 #include "kernels/ptx/shared_access.cuh"
 #include "kernels/sparse_attention/attention_output.cuh"
+#include "kernels/sparse_attention/wide_join.cuh"
 #include "kernels/sparse_attention/wide_tile.cuh"
 
 namespace baleen::kernels {
@@ -40,17 +41,23 @@ __device__ __forceinline__ uint64_t high_word(uint64_t descriptor) {
   return descriptor & 0xFFFFFFFF00000000U;
 }
 
+/// Leaves acc[half][4 j + 2 h + i]: head 16 w + l / 4 + 8 h, place 128 half + 8 j + 2 (l % 4) + i
+/// of the group's 256.
 __device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWideHeads>& shared,
+                                                      WideAccumulators& acc,
                                                       int32_t tiles,
-                                                      int group) {
+                                                      int group,
+                                                      bool is_pair) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int head = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
   AttentionStats<kWideHeads>& stats = shared.stats();
-  float acc[2][64];  // 128 dims each
 #pragma unroll
   for (int i = 0; i < 64; ++i) {
     acc[0][i] = 0;
     acc[1][i] = 0;
+  }
+  if (is_pair && tiles == 0) {
+    offer_spare(shared);
   }
   for (int32_t index = 0; index < min(tiles, 2); ++index) {
     expand_wide_tile(shared, index);
@@ -58,6 +65,9 @@ __device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWid
   for (int32_t index = 0; index < tiles; ++index) {
     const int buffer = index % 3;
     ptx::barrier_wait_or_leave(&stats.full[0], index & 1);
+    if (is_pair && index == tiles - 1) {
+      offer_spare(shared);  // two tiles are behind this warp, weights of the third are there
+    }
     if (index > 0) {
       const float* factors = stats.factor[index % 2];
       const float factor[2] = {factors[head], factors[head + 8]};
@@ -103,6 +113,14 @@ __device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWid
       expand_wide_tile(shared, index + 2);
     }
   }
+}
+
+/// Leaves shared.partial(), places in line order, for the general join.
+__device__ __forceinline__ void store_wide_partial(const AttentionShared<kWideHeads>& shared,
+                                                   const WideAccumulators& acc,
+                                                   int group) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int head = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
   // Totals are there, and nobody reads tiles or weights any more.
   ptx::named_barrier_sync(kTotalsBarrier, kGroupThreads + kOutputThreads);
   float* partial = shared.partial() + head * AttentionShape<kWideHeads>::kPartialStride +

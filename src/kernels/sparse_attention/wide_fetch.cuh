@@ -1,0 +1,167 @@
+#pragma once
+// Brings tiles of rows into shared memory for blocks of 64 heads. A bulk copy takes its addresses
+// from uniform registers, so the lanes of a warp issue theirs one after another, some 60 clocks
+// each, and what else a step needs is a chain of some hundred instructions. So the first two tiles,
+// which everybody waits for, are cut over all warps of the block, a unit of eight rows each; after
+// that a warp of the copy group serves every second tile, a row per lane. Rows that follow each
+// other in memory within a unit come as one copy. Rows are asked into L2 two tiles ahead, row
+// numbers read four.
+//
+//   const WideFetcher fetcher(params, shared, query, range);
+//   const int32_t entry = fetcher.first_entry();   // before the barriers are there
+//   ... block barrier ...
+//   fetcher.copy_first(entry);                     // all warps
+//   fetcher.run(tiles);                            // the copy group
+
+#include <cstdint>
+
+#include "kernels/cache_entry/row_math.cuh"
+#include "kernels/ptx/bulk_copy.cuh"
+#include "kernels/ptx/prefetch.cuh"
+#include "kernels/ptx/role_registers.cuh"
+#include "kernels/sparse_attention/attention_tile.cuh"
+#include "kernels/sparse_attention/row_source.cuh"
+#include "kernels/sparse_attention/wide_tile.cuh"
+
+namespace baleen::kernels {
+
+class WideFetcher {
+ public:
+  static constexpr int kBuffers = AttentionShape<kWideHeads>::kBuffers;
+  static constexpr int kTilesAtOnce = 2;
+  static constexpr int kUnits = kAttentionTileRows / kWideUnitRows;
+  static_assert(AttentionShape<kWideHeads>::kLaunchThreads / 32 == kTilesAtOnce * kUnits);
+
+  __device__ WideFetcher(const SparseAttentionParams& params,
+                         const AttentionShared<kWideHeads>& shared,
+                         int32_t query,
+                         const TileRange& range)
+      : params_(params), shared_(shared), query_(query), range_(range) {}
+
+  /// What the list says of this lane's row of the first two tiles.
+  __device__ int32_t first_entry() const {
+    return lane() < kWideUnitRows ? entry_of(first_tile(), first_row()) : -1;
+  }
+  __device__ void copy_first(int32_t entry) const {
+    if (range_.begin + first_tile() < range_.end) {
+      const RowAddress at = address_of(first_tile(), first_row(), entry);
+      const uint2 scales = scales_of(at);
+      copy(first_tile(), first_row(), at.values, scales, lane() < kWideUnitRows);
+    }
+  }
+  __device__ void run(int32_t tiles) const {
+    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
+    const int row = warp % 2 * 32 + lane();  // of every second tile
+    const int32_t begin = warp / 2 + kTilesAtOnce;
+    int32_t entry = entry_of(begin, row);
+    int32_t next_entry = entry_of(begin + kTilesAtOnce, row);
+    RowAddress at = address_of(begin, row, entry);
+    uint2 scales = scales_of(at);
+    ask(at.values);
+    for (int32_t index = begin; index < tiles; index += kTilesAtOnce) {
+      entry = next_entry;
+      next_entry = entry_of(index + 2 * kTilesAtOnce, row);
+      wait_for_place(index);
+      copy(index, row, at.values, scales, true);
+      at = address_of(index + kTilesAtOnce, row, entry);
+      scales = scales_of(at);
+      ask(at.values);
+    }
+  }
+
+ private:
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  static __device__ int32_t first_tile() { return static_cast<int32_t>(threadIdx.x) / 32 / kUnits; }
+  static __device__ int first_row() {
+    return static_cast<int>(threadIdx.x) / 32 % kUnits * kWideUnitRows + lane() % kWideUnitRows;
+  }
+  /// Until the tile that was in the place of tile `index` before is read. This warp has not waited
+  /// for the tiles of the other parity, but tiles are freed in order, and it has seen one freed
+  /// that came after the place's last but one: the parity can only mean the last.
+  __device__ void wait_for_place(int32_t index) const {
+    if (index >= kBuffers) {
+      ptx::barrier_wait_or_leave(&shared_.stats().freed[index % kBuffers],
+                                 freed_parity<kWideHeads>(index - kBuffers));
+    }
+  }
+  /// What the list or page table says of a row of tile `index`: read early, made an address when
+  /// the row is asked for, so that no step waits for it.
+  __device__ int32_t entry_of(int32_t index, int row) const {
+    const int32_t tile = range_.begin + index;
+    if (tile >= range_.end) {
+      return -1;
+    }
+    return tile < range_.first_tiles
+               ? source_entry(
+                     params_.first, query_, tile * kAttentionTileRows + row, range_.first_length)
+               : source_entry(params_.second,
+                              query_,
+                              (tile - range_.first_tiles) * kAttentionTileRows + row,
+                              range_.second_length);
+  }
+  /// Null where there is no row.
+  __device__ RowAddress address_of(int32_t index, int row, int32_t entry) const {
+    if (entry < 0) {
+      return {nullptr, nullptr};
+    }
+    const int32_t tile = range_.begin + index;
+    return tile < range_.first_tiles
+               ? row_address(params_.first.pool,
+                             entry_row(params_.first, tile * kAttentionTileRows + row, entry))
+               : row_address(params_.second.pool,
+                             entry_row(params_.second,
+                                       (tile - range_.first_tiles) * kAttentionTileRows + row,
+                                       entry));
+  }
+  /// All lanes, neighbours with neighbouring rows; those that are `active`, whole units, bring
+  /// their row of tile `index`. A missing row is marked and leaves its place as it is. Scale bytes
+  /// go through registers, so that the rows of a unit arrive together: an arrival behind an
+  /// asynchronous copy would again be issued lane by lane.
+  __device__ void copy(
+      int32_t index, int row, const uint8_t* values, uint2 scales, bool active) const {
+    const bool have = active && values != nullptr;
+    const auto place = have ? reinterpret_cast<uint64_t>(values) : 0;
+    const uint64_t before = __shfl_up_sync(kWholeWarp, place, 1);
+    const bool follows =
+        have && lane() % kWideUnitRows != 0 && before != 0 && place == before + kKvValueBytes;
+    const uint32_t following = __ballot_sync(kWholeWarp, follows);
+    const uint32_t present = __ballot_sync(kWholeWarp, have);
+    const int buffer = index % kBuffers;
+    AttentionStats<kWideHeads>& stats = shared_.stats();
+    ptx::Barrier* fetched = &stats.fetched[buffer];
+    if (have && !follows) {
+      const auto rows =
+          static_cast<uint32_t>(__ffs(static_cast<int>(~((following >> lane()) >> 1))));
+      ptx::bulk_load(shared_.raw_row(buffer, row), values, rows * kKvValueBytes, fetched);
+    }
+    if (have) {
+      *shared_.scales(buffer, row) = scales;
+    }
+    __syncwarp();
+    if (active && lane() % kWideUnitRows == 0) {
+      const uint32_t of_unit = (present >> lane()) & 0xFFU;
+      reinterpret_cast<uint8_t*>(stats.present_rows[buffer])[row / kWideUnitRows] =
+          static_cast<uint8_t>(of_unit);
+      ptx::barrier_expect_bytes(fetched, static_cast<uint32_t>(__popc(of_unit)) * kKvValueBytes);
+    }
+  }
+  static __device__ uint2 scales_of(const RowAddress& at) {
+    return at.values != nullptr ? __ldg(reinterpret_cast<const uint2*>(at.scales))
+                                : make_uint2(0, 0);
+  }
+  static __device__ void ask(const uint8_t* values) {
+    if (values != nullptr) {
+#pragma unroll
+      for (int line = 0; line < kKvValueBytes; line += 128) {
+        ptx::prefetch_l2(values + line);  // rows are 64-byte aligned: these touch every line
+      }
+    }
+  }
+
+  const SparseAttentionParams& params_;
+  const AttentionShared<kWideHeads>& shared_;
+  int32_t query_;
+  const TileRange& range_;
+};
+
+}  // namespace baleen::kernels
