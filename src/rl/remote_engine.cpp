@@ -1,6 +1,7 @@
 #include "rl/remote_engine.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <boost/json.hpp>
@@ -130,6 +131,15 @@ RemoteEngine::~RemoteEngine() {
   for (std::jthread& worker : workers_) {
     worker.request_stop();
   }
+  break_off();  // who asks from now on sees that it is to stop
+}
+
+/// Ends the waits for all answers that are under way.
+void RemoteEngine::break_off() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [client, id] : asked_) {
+    client->cancel();
+  }
 }
 
 bool RemoteEngine::healthy() const {
@@ -222,24 +232,35 @@ void RemoteEngine::abort(std::string_view id) {
       job.sink->on_event(std::move(event));
       return;
     }
-    if (!asked_.contains(id)) {
+    const auto asked = std::find_if(
+        asked_.begin(), asked_.end(), [&](const auto& entry) { return entry.second == id; });
+    if (asked == asked_.end()) {
+      return;
+    }
+    if (!fault_.empty()) {
+      asked->first->cancel();
       return;
     }
   }
-  http::Client client(url_, {});
+  http::ClientConfig config;
+  config.read_timeout = options_.abort_timeout;
+  http::Client client(url_, std::move(config));
   const auto told_server =
       client.post("/abort_request", json::serialize(json::object{{"rid", id}}));
   if (is_gone(told_server)) {
     lose(told(told_server));
+    break_off();
   }
 }
 
 void RemoteEngine::work(const std::stop_token& stop) {
-  http::Client client(url_, {});
-  const std::stop_callback leave(stop, [&client] { client.cancel(); });
+  std::optional<http::Client> client;
   while (true) {
     Job job;
     std::string version;
+    if (!client) {
+      client.emplace(url_, http::ClientConfig{});
+    }
     {
       std::unique_lock lock(mutex_);
       if (!changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) {
@@ -247,16 +268,22 @@ void RemoteEngine::work(const std::stop_token& stop) {
       }
       job = std::move(waiting_.front());
       waiting_.pop_front();
-      asked_.insert(job.request.id);
+      asked_.emplace(&*client, job.request.id);
+      if (stop.stop_requested()) {
+        client->cancel();
+      }
       version = version_;
     }
-    const Result<http::Response> answer = client.post("/generate", generate_body(job.request));
+    const Result<http::Response> answer = client->post("/generate", generate_body(job.request));
     {
       const std::lock_guard lock(mutex_);
-      asked_.erase(job.request.id);
+      asked_.erase(&*client);
     }
-    if (!answer.ok() && answer.status().code == StatusCode::kCancelled) {  // by our destructor
-      job.sink->on_event(failed_event(StatusCode::kCancelled, told(answer)));
+    if (!answer.ok() && answer.status().code == StatusCode::kCancelled) {
+      client.reset();
+      job.sink->on_event(stop.stop_requested()
+                             ? failed_event(StatusCode::kCancelled, told(answer))
+                             : failed_event(StatusCode::kUnavailable, health_message()));
       continue;
     }
     if (is_gone(answer)) {

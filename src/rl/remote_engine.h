@@ -8,12 +8,13 @@
 //   engine.publish(source, version);                    // throws what a healthy server refuses
 //   engine.submit(request, sink);
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -22,11 +23,17 @@
 #include "rl/rollout_engine.h"
 #include "weights/weight_stream.h"
 
+namespace baleen::http {
+class Client;
+}  // namespace baleen::http
+
 namespace baleen::rl {
 
 struct RemoteOptions {
   int64_t threads = 16;                // answers that are asked for at once
   std::vector<int32_t> end_token_ids;  // of the model
+  /// A server that has not answered an abort by then is out.
+  std::chrono::milliseconds abort_timeout{10'000};
 };
 
 class RemoteEngine final : public RolloutEngine {
@@ -43,6 +50,8 @@ class RemoteEngine final : public RolloutEngine {
 
   Status submit(engine::GenerationRequest request,
                 std::shared_ptr<engine::OutputSink> sink) override;
+  /// A server that does not take it is out, and what it was asked ends with kError at once. Of one
+  /// that is out already nothing is asked, and its answer not waited for.
   void abort(std::string_view id) override;
   bool healthy() const override;
   std::string health_message() const override;
@@ -58,13 +67,14 @@ class RemoteEngine final : public RolloutEngine {
 
   void work(const std::stop_token& stop);
   void lose(const std::string& reason);
+  void break_off();
 
   const std::string url_;
   const RemoteOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<Job> waiting_;
-  std::set<std::string, std::less<>> asked_;        // ids of answers under way
+  std::map<http::Client*, std::string> asked_;      // ids of answers under way, by who waits
   std::string fault_ = "no weights were sent yet";  // empty: healthy
   std::string version_;                             // that answers must be of
   std::vector<std::jthread> workers_;               // last: they use the others

@@ -61,11 +61,14 @@ class HungRequests {
     const std::lock_guard lock(mutex_);
     held_.clear();
   }
+  void count_abort() { ++aborts_; }
+  int aborts() const { return aborts_; }
 
  private:
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::vector<http::ResponseWriter> held_;
+  std::atomic<int> aborts_{0};
 };
 
 class RemoteEngineTest : public testing::Test {
@@ -99,6 +102,10 @@ class RemoteEngineTest : public testing::Test {
       });
     }
     router.add("POST", "/hung/generate", [this](http::Request&&, http::ResponseWriter writer) {
+      hung_.hold(std::move(writer));
+    });
+    router.add("POST", "/hung/abort_request", [this](http::Request&&, http::ResponseWriter writer) {
+      hung_.count_abort();
       hung_.hold(std::move(writer));
     });
     http::ServerConfig config;
@@ -256,6 +263,35 @@ TEST_F(RemoteEngineTest, AServerThatNeverAnswersDoesNotHoldTheDestructor) {
     EXPECT_EQ(event->event.finish->reason, engine::FinishReason::kError);
     EXPECT_EQ(event->event.finish->error.code, StatusCode::kCancelled);
   }
+}
+
+TEST_F(RemoteEngineTest, AServerThatHearsNoAbortIsOutWithAllThatItWasAsked) {
+  RemoteEngine engine(
+      server_->url() + "/hung",
+      RemoteOptions{
+          .threads = 2, .end_token_ids = {1}, .abort_timeout = std::chrono::milliseconds(50)});
+  EmptySource source;
+  ASSERT_TRUE(engine.publish(source, 3));
+  for (int i = 0; i < 3; ++i) {
+    engine::GenerationRequest request;
+    request.id = "r" + std::to_string(i);
+    ASSERT_TRUE(engine.submit(std::move(request), std::make_shared<QueueSink>(events_, i)).ok());
+  }
+  ASSERT_TRUE(hung_.wait_for(2));
+  engine.abort("r0");
+  EXPECT_FALSE(engine.healthy());
+  engine.abort("r1");  // nobody is asked any more
+  for (int i = 0; i < 3; ++i) {
+    const std::optional<SampleEvent> event = events_->pop(kLong);
+    ASSERT_TRUE(event && event->event.finish);
+    EXPECT_EQ(event->event.finish->error.code, StatusCode::kUnavailable);
+    EXPECT_NE(event->event.finish->error.message.find("cannot read"), std::string::npos);
+  }
+  EXPECT_EQ(hung_.aborts(), 1);
+  EmptySource again;
+  ASSERT_TRUE(engine.publish(again, 3));
+  ASSERT_TRUE(engine.submit({}, std::make_shared<QueueSink>(events_, 9)).ok());
+  EXPECT_TRUE(hung_.wait_for(4)) << "it is asked again: two answers, an abort, an answer";
 }
 
 TEST_F(RemoteEngineTest, AServerThatIsNotThereIsNoEngine) {
