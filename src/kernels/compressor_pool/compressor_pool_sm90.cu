@@ -10,11 +10,7 @@
 namespace baleen::kernels {
 namespace {
 
-using KvShape = OverlapShape<kKvDims, 2, 4, 6>;
-using IndexShape = OverlapShape<kIndexDims, 6, 6, 22>;
 constexpr int kDenseStages = 24;  // of 8 KB
-static_assert(KvShape::shared_bytes() <= 227 * 1024);
-static_assert(IndexShape::shared_bytes() <= 227 * 1024);
 static_assert(dense_shared<kDenseStages>() <= 227 * 1024);
 
 int multiprocessors() {
@@ -25,14 +21,12 @@ int multiprocessors() {
   return count;
 }
 
-template <class Shape>
+template <int kDims>
 void launch_overlap(const CompressorPoolParams& params, cudaStream_t stream) {
-  const int blocks = std::min(multiprocessors(), params.max_entries);
+  const int blocks = overlap_blocks<kDims>(params.max_entries);
   device::launch(stream,
-                 {.grid = dim3(static_cast<unsigned>(blocks)),
-                  .block = dim3(Shape::kThreads),
-                  .shared_bytes = Shape::shared_bytes()},
-                 overlap_pool_kernel<Shape>,
+                 {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kOverlapThreads)},
+                 overlap_pool_kernel<kDims>,
                  params);
 }
 
@@ -65,10 +59,10 @@ void compressor_pool_sm90(const CompressorPoolParams& params,
   }
   switch (params.kind) {
     case CompressorKind::kC4:
-      launch_overlap<KvShape>(params, stream);
+      launch_overlap<kKvDims>(params, stream);
       return;
     case CompressorKind::kIndex:
-      launch_overlap<IndexShape>(params, stream);
+      launch_overlap<kIndexDims>(params, stream);
       return;
     case CompressorKind::kC128:
       break;
