@@ -20,14 +20,9 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <gtest/gtest.h>
 
-#include "base/lock_counter.h"
-#include "cache/allocation_counter.h"
-#include "cache/memory_plan.h"
 #include "cache/pick_codec.h"
-#include "cuda_call_counter.h"
 #include "device/cuda_check.h"
 #include "narrow_flash_gpu.h"
-#include "ops/rope.h"
 #include "runner/some_ids_for_tests.h"
 
 namespace baleen::runner {
@@ -230,113 +225,6 @@ TEST_F(NarrowFlashGpu, ChoicesAreAsCloseToDoubleAsTheBodys) {
   EXPECT_GE(1.0 - float_body.picks, 0.5 * (1.0 - kernels.picks));
 }
 
-// On the host or on the device; it takes no lock either, and waits for the device once, for its
-// results.
-TEST_F(NarrowFlashGpu, AStepAfterTheFirstAllocatesNothing) {
-  constexpr int32_t kFirstCounted = 8;
-  constexpr int32_t kEnd = 330;  // over a page's border, and picks leave entries out
-  model::ForwardConfig forward;
-  forward.device = "cuda";
-  forward.max_context = kMostContext;
-  model::Model model(*weights_, forward);
-  constexpr int32_t kSlots = 4;
-  const cache::CacheSizes sizes =
-      cache::fit_cache(cache::cache_shape(model.config(), model.cache_formats()),
-                       256 << 20,
-                       {.max_running_requests = kSlots, .chunk_tokens = 64, .drafts = false});
-  cache::PoolMemory pools = model.make_pools(sizes, /*paint=*/false);
-  const ModelConfig& config = model.config();
-  const std::unique_ptr<DecodePath> path =
-      kernel_decode()({.config = config,
-                       .pools = pools,
-                       .folder = narrow_flash_folder().string(),
-                       .checkpoint = nullptr,
-                       .num_slots = kSlots,
-                       .max_context = kMostContext,
-                       .max_step_tokens = 512,
-                       .record_choices = true,
-                       .plain_frequencies = ops::rope_frequencies(
-                           config.qk_rope_head_dim, config.rope_theta, std::nullopt),
-                       .compressed_frequencies = ops::rope_frequencies(
-                           config.qk_rope_head_dim, config.compress_rope_theta, config.yarn)});
-  for (int32_t slot = 0; slot < kSlots; ++slot) {
-    for (int32_t block = 0; block < 2; ++block) {
-      path->change_page({.slot = RequestSlot(slot),
-                         .block = block,
-                         .full = cache::FullPage(1 + slot + kSlots * block),
-                         .swa = cache::SwaPage(1 + slot + kSlots * block)});
-    }
-  }
-  engine::SamplingRow greedy;
-  greedy.temperature = 0.0F;
-  engine::SamplingRow warm;
-  warm.want_logprobs = true;
-  warm.top_logprobs = 5;
-  const std::vector<int32_t> ids = some_ids(kSlots, 3);
-  std::vector<DecodeRow> rows;
-  int64_t allocations = 0;
-  std::size_t device_before = 0;
-  std::size_t device_after = 0;
-  std::size_t total = 0;
-  int64_t locks = 0;
-  CudaCalls calls;
-  std::size_t picks = 0;
-  for (int32_t position = 0; position < kEnd; ++position) {
-    rows.clear();
-    // One row gives its logits to the host; the number of rows changes.
-    for (int32_t slot = 0; slot < kSlots - position % 2; ++slot) {
-      rows.push_back({.ids = std::span(ids).subspan(static_cast<std::size_t>(slot), 1),
-                      .slot = RequestSlot(slot),
-                      .position = position,
-                      .draw = slot == 0   ? nullptr
-                              : slot == 1 ? &warm
-                                          : &greedy});
-    }
-    if (position == kFirstCounted) {
-      BALEEN_CUDA_CHECK(cudaMemGetInfo(&device_before, &total));
-      calls = cuda_calls();
-      EXPECT_GT(calls.memory, 0);  // it does count
-      EXPECT_GT(calls.other_waits, 0);
-      allocations = cache::num_allocations();
-      locks = num_locks_of_thread();
-    }
-    path->run(rows);
-    picks += path->choices()->picks.size();
-  }
-  const CudaCalls last = cuda_calls();
-  EXPECT_EQ(cache::num_allocations(), allocations);
-  EXPECT_EQ(num_locks_of_thread(), locks);
-  EXPECT_EQ(last.memory, calls.memory);
-  EXPECT_EQ(last.other_waits, calls.other_waits);
-  EXPECT_EQ(last.stream_waits, calls.stream_waits + kEnd - kFirstCounted);
-  EXPECT_GT(picks, 0U);
-  // Nor do passes of prompts, in the forms of many tokens.
-  constexpr int32_t kPasses = 5;
-  const std::vector<int32_t> prompt = some_ids(300, 6);
-  for (int32_t pass = 0; pass < kPasses; ++pass) {
-    rows.assign(1,
-                {.ids = prompt,
-                 .slot = RequestSlot(1),
-                 .position = 0,
-                 .first_result = static_cast<int32_t>(prompt.size()) - 1,
-                 .draw = &greedy});
-    if (pass == 1) {
-      allocations = cache::num_allocations();
-      locks = num_locks_of_thread();
-      calls = cuda_calls();
-    }
-    path->run(rows);
-  }
-  const CudaCalls behind = cuda_calls();
-  EXPECT_EQ(cache::num_allocations(), allocations);
-  EXPECT_EQ(num_locks_of_thread(), locks);
-  EXPECT_EQ(behind.memory, calls.memory);
-  EXPECT_EQ(behind.other_waits, calls.other_waits);
-  EXPECT_EQ(behind.stream_waits, calls.stream_waits + kPasses - 1);
-  BALEEN_CUDA_CHECK(cudaMemGetInfo(&device_after, &total));
-  EXPECT_EQ(device_after, device_before);
-}
-
 // A device of 8 GiB, as it were: all but that stays free. Answers do not know how large the cache
 // is.
 TEST_F(NarrowFlashGpu, TheCacheTakesWhatTheDeviceHasLeft) {
@@ -371,6 +259,36 @@ TEST_F(NarrowFlashGpu, TheCacheTakesWhatTheDeviceHasLeft) {
   const auto answer = engine.submit(some_ids(700, 5), 60);
   answer->wait();
   EXPECT_EQ(answer->ids(), expected);
+}
+
+// In either order: who comes back first leaves the room that the other had.
+TEST_F(NarrowFlashGpu, AReleasedCacheAndReleasedWeightsFillTheDeviceAgain) {
+  at::getDeviceAllocator(at::kCUDA)->emptyCache();
+  std::size_t free_at_start = 0;
+  std::size_t total = 0;
+  BALEEN_CUDA_CHECK(cudaMemGetInfo(&free_at_start, &total));
+  RunnerConfig runner = kWide;
+  runner.cache_bytes = 64 << 20;
+  runner.fill_device = true;
+  runner.spare_bytes = static_cast<int64_t>(free_at_start) - (int64_t{4} << 30);
+  KernelEngine engine("reference+invariant", runner, 256);
+  const auto answer_now = [&engine] {
+    const auto answer = engine.submit(some_ids(700, 5), 40);
+    answer->wait();
+    return answer->ids();
+  };
+  const std::vector<int32_t> expected = answer_now();
+  const int64_t rows = engine.kernel_rows();
+  for (const bool cache_first : {true, false}) {
+    const engine::MemoryParts first{.cache = cache_first, .weights = !cache_first};
+    ASSERT_TRUE(engine.engine().release_memory({.cache = true, .weights = true}).ok());
+    Status status = engine.engine().resume_memory(first);
+    ASSERT_TRUE(status.ok()) << status.message;
+    status = engine.engine().resume_memory({.cache = true, .weights = true});
+    ASSERT_TRUE(status.ok()) << status.message;
+    EXPECT_EQ(answer_now(), expected);
+  }
+  EXPECT_EQ(engine.kernel_rows(), 3 * rows) << "on the path again";
 }
 
 TEST_F(NarrowFlashGpu, ThePlanIsWhatIsAllocated) {
