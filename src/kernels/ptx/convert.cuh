@@ -1,6 +1,6 @@
 #pragma once
-// Packed conversions between FP32, bf16 and e4m3, one wrapper per instruction. Two values share a
-// 32- or 16-bit register; the first named value lies in the low half.
+// Packed conversions between FP32, bf16, f16 and e4m3, one wrapper per instruction. Two values
+// share a 32- or 16-bit register; the first named value lies in the low half.
 
 #include <cstdint>
 
@@ -11,6 +11,27 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   uint32_t packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
+}
+
+/// cvt.rn.f16x2.f32: round to nearest even; beyond 65,504 infinite.
+__device__ __forceinline__ uint32_t pack_f16(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+/// Both halves of a pair of f16, exact.
+__device__ __forceinline__ float2 unpack_f16(uint32_t packed) {
+  float2 value;
+  asm("{\n"
+      ".reg .f16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.f32.f16 %0, low;\n"
+      "cvt.f32.f16 %1, high;\n"
+      "}"
+      : "=f"(value.x), "=f"(value.y)
+      : "r"(packed));
+  return value;
 }
 
 __device__ __forceinline__ float low_bf16(uint32_t packed) {

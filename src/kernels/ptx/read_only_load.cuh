@@ -25,6 +25,13 @@ __device__ __forceinline__ uint4 load_static_16(const uint4* global) {
   return value;
 }
 
+/// One byte.
+__device__ __forceinline__ uint32_t load_static_byte(const uint8_t* global) {
+  uint32_t value;
+  asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(value) : "l"(global));
+  return value;
+}
+
 /// One float, 4-byte aligned.
 __device__ __forceinline__ float load_static_one(const float* global) {
   float value;

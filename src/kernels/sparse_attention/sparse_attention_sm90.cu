@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/check.h"
+#include "kernels/sparse_attention/attention_few.h"
 #include "kernels/sparse_attention/attention_join.cuh"
 #include "kernels/sparse_attention/sparse_attention.h"
 
@@ -34,21 +35,17 @@ int32_t clusters_at_once(int32_t cluster, int32_t num_multiprocessors) {
 
 /// From the start to the first tile, and a block's last steps.
 double start_us(int32_t heads) {
-  return heads == 64 ? 10.0 : heads == 32 ? 9.8 : heads == 16 ? 8.2 : 6.4;
+  return heads == 64 ? 13.0 : heads == 32 ? 9.8 : heads == 16 ? 8.2 : 6.4;
 }
 double tile_us(int32_t heads) {
-  return heads == 64 ? 2.15 : heads == 32 ? 2.24 : heads == 16 ? 1.72 : 1.64;
+  return heads == 64 ? 1.6 : heads == 32 ? 2.24 : heads == 16 ? 1.72 : 1.64;
 }
 double exchange_us(int32_t cluster) {
   return cluster == 1 ? 0 : 0.4;
 }
-/// Every block reads its share of all clusters' outputs; blocks of 64 heads end from registers
-/// where there is one cluster.
-double join_us(int32_t heads, int32_t clusters) {
-  if (clusters == 1) {
-    return 0;
-  }
-  return heads == 64 ? 4.6 + 0.3 * clusters : 0.15 + 0.75 * clusters;
+/// Every block reads its share of all clusters' outputs.
+double join_us(int32_t clusters) {
+  return clusters == 1 ? 0 : 0.15 + 0.75 * clusters;
 }
 
 void check_source(const SparseAttentionSource& source) {
@@ -117,7 +114,7 @@ SparseAttentionPlan plan_sparse_attention(const SparseAttentionShape& shape,
         const double estimate =
             static_cast<double>(waves) *
                 (start_us(heads) + longest * tile_us(heads) + exchange_us(cluster)) +
-            join_us(heads, clusters);
+            join_us(clusters);
         if (best == 0 || estimate < best) {
           best = estimate;
           plan.heads_per_block = heads;
@@ -126,6 +123,13 @@ SparseAttentionPlan plan_sparse_attention(const SparseAttentionShape& shape,
         }
       }
     }
+  }
+  const FewCut few = best_few_cut(shape, num_multiprocessors);
+  if (few.heads_per_block > 0 && few.us < best) {
+    plan.few = true;
+    plan.heads_per_block = few.heads_per_block;
+    plan.cluster = few.cluster;
+    plan.clusters = 1;
   }
   return plan;
 }
@@ -147,15 +151,17 @@ void launch_sparse_attention(const SparseAttentionParams& params, device::Stream
       params.num_queries,
       params.heads);
   const SparseAttentionPlan& plan = params.plan;
-  BALEEN_CHECK(plan.heads_per_block > 0 && params.heads % plan.heads_per_block == 0 &&
-                   plan.cluster >= 1 && plan.cluster <= largest_cluster(plan.heads_per_block) &&
-                   plan.clusters >= 1 && plan.clusters <= kMaxClusters &&
-                   params.num_queries <= plan.max_queries,
-               "heads_per_block={} cluster={} clusters={} max_queries={}",
-               plan.heads_per_block,
-               plan.cluster,
-               plan.clusters,
-               plan.max_queries);
+  BALEEN_CHECK(
+      plan.heads_per_block > 0 && params.heads % plan.heads_per_block == 0 &&
+          (plan.few ? supports_few_plan(plan)
+                    : plan.cluster >= 1 && plan.cluster <= largest_cluster(plan.heads_per_block)) &&
+          plan.clusters >= 1 && plan.clusters <= kMaxClusters &&
+          params.num_queries <= plan.max_queries,
+      "heads_per_block={} cluster={} clusters={} max_queries={}",
+      plan.heads_per_block,
+      plan.cluster,
+      plan.clusters,
+      plan.max_queries);
   BALEEN_CHECK(plan.clusters == 1 || params.workspace != nullptr, "clusters={}", plan.clusters);
   BALEEN_CHECK(params.positions == nullptr || params.frequencies != nullptr,
                "positions need frequencies");
@@ -164,6 +170,9 @@ void launch_sparse_attention(const SparseAttentionParams& params, device::Stream
   check_source(params.second);
   if (params.num_queries == 0) {
     return;
+  }
+  if (plan.few) {
+    return launch_few_attention(params, stream);
   }
   switch (plan.heads_per_block) {
     case 8:
