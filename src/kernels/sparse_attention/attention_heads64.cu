@@ -3,6 +3,7 @@
 
 #include "device/launch.h"
 #include "kernels/ptx/pdl.cuh"
+#include "kernels/ptx/prefetch.cuh"
 #include "kernels/sparse_attention/attention_join.cuh"
 #include "kernels/sparse_attention/attention_output.cuh"
 #include "kernels/sparse_attention/sparse_attention.h"
@@ -26,14 +27,36 @@ __device__ __forceinline__ void initialise_wide_block(const AttentionShared<kWid
     ptx::barrier_init(&stats.freed[i], kOutputThreads / 32);
   }
   stats.slice = (kChunks<kWideHeads> + plan.cluster - 1) / plan.cluster;
-  ptx::barrier_init(&stats.received, 1);
+  for (int i = 0; i < kPairLines; ++i) {
+    ptx::barrier_init(&stats.lines_came[i], 1);
+  }
   ptx::barrier_init(&stats.totals_came, 1);
   ptx::barrier_init(&stats.may_send, kOutputThreads / 32);
   ptx::fence_barrier_init();
-  if (joins_directly(plan) && plan.cluster == 2) {
-    ptx::barrier_expect_bytes(&stats.received, kPairBytes);
+  if (plan.cluster == 2) {
+    for (int i = 0; i < kPairLines; ++i) {
+      ptx::barrier_expect_bytes(&stats.lines_came[i],
+                                kPairLineBytes + (i == 0 ? kPairScaleBytes : 0));
+    }
     ptx::barrier_expect_bytes(&stats.totals_came, kWideHeads * sizeof(float2));
   }
+}
+
+/// Asks the block's 64 KB of q into L2, a part per warp: before the rows, which come in a crowd.
+__device__ __forceinline__ void ask_for_query(const SparseAttentionParams& params,
+                                              int32_t query,
+                                              int32_t head_group) {
+  constexpr int kWarps = AttentionShape<kWideHeads>::kLaunchThreads / 32;
+  constexpr int kDims = kWideHeads * kKvDims / kWarps;
+  if (threadIdx.x % 32 == 0) {
+    ptx::prefetch_l2_bulk(
+        params.q +
+            (static_cast<int64_t>(query) * (params.heads / kWideHeads) + head_group) *
+                (kWideHeads * kKvDims) +
+            threadIdx.x / 32 * kDims,
+        kDims * sizeof(uint16_t));
+  }
+  __syncwarp();
 }
 
 __global__ void __launch_bounds__(AttentionShape<kWideHeads>::kLaunchThreads, 1)
@@ -56,21 +79,22 @@ __global__ void __launch_bounds__(AttentionShape<kWideHeads>::kLaunchThreads, 1)
   }
   ptx::wait_for_predecessor();
   ptx::release_successor();
+  ask_for_query(params, query, head_group);
   const TileRange range = tile_range(params, query, static_cast<int32_t>(blockIdx.x));
   const int32_t tiles = range.end - range.begin;
   const WideFetcher fetcher(params, shared, query, range);
-  const int32_t entry = fetcher.first_entry();
-  const bool is_pair = params.plan.cluster == 2 && joins_directly(params.plan);
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
+  const bool is_output = group == 1 || group == 2;
+  const int32_t entry = group > 0 ? fetcher.first_entry(is_output) : -1;
   if (threadIdx.x == 32) {
-    shared.stats().peer_spare = spare_buffer(range.tiles - tiles);
+    shared.stats().peer_spare =
+        spare_buffer(tiles_of_part(params, range, static_cast<int32_t>(blockIdx.x) ^ 1));
   }
   __syncthreads();
-  fetcher.copy_first(entry);
-  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   using Shape = AttentionShape<kWideHeads>;
   if (group == 3) {
     ptx::shrink_registers<Shape::kCopyRegisters>();
-    fetcher.run(tiles);
+    fetcher.run(tiles, entry);
     if (in_cluster) {
       __syncwarp();
       ptx::cluster_wait();
@@ -83,18 +107,18 @@ __global__ void __launch_bounds__(AttentionShape<kWideHeads>::kLaunchThreads, 1)
     score_wide_tiles(params, shared, tiles, query, head_group);
   } else {
     ptx::grow_registers<Shape::kOutputRegisters>();
+    const WideFetcher::Started started = fetcher.start_first(entry);
+    const QueryLoader<kWideHeads> q(params, query, head_group * kWideHeads);
+    fetcher.finish_first(started);
+    q.store(shared);
     if (in_cluster) {
       ptx::cluster_wait();
     }
-    prepare_output<kWideHeads>(params, shared, query, head_group * kWideHeads);
     WideAccumulators acc;
-    accumulate_wide_tiles(shared, acc, tiles, group - 1, is_pair);
-    if (joins_directly(params.plan)) {
-      finish_direct(params, shared, acc, tiles, query, head_group, group - 1);
-    } else {
-      store_wide_partial(shared, acc, group - 1);
-      finish_block<kWideHeads>(params, shared, query, head_group);
-    }
+    accumulate_wide_tiles(shared, acc, tiles, group - 1, in_cluster, [&] {
+      prepare_stores<kWideHeads>(params, shared, query, head_group * kWideHeads);
+    });
+    finish_wide_block(params, shared, acc, tiles, query, head_group, group - 1);
   }
 }
 

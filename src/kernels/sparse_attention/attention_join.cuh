@@ -3,7 +3,7 @@
 // through shared memory, those of several clusters through the workspace, and the result is
 // divided, turned back and stored. Run by the output groups: a second copy of this code for the
 // score groups would cost more by its fetching than their help saves. A thread takes eight dims of
-// a head.
+// a head. Blocks of 64 heads have their own end (wide_join.cuh) and share what joins clusters.
 //
 //   finish_block<kHeads>(params, shared, query, head_group);
 //
@@ -377,8 +377,7 @@ __device__ __forceinline__ void join_partials(const SparseAttentionParams& param
     }
   }
   output_sync();
-  constexpr int kAtOnce = kHeads == 64 ? 1 : 2;  // little code where most of it runs once
-#pragma unroll kAtOnce
+#pragma unroll 2
   for (int chunk = begin + thread; chunk < end; chunk += kOutputThreads) {
     const int head = chunk / kHeadChunks;
     const int dim = chunk % kHeadChunks * kJoinDims;

@@ -100,14 +100,12 @@ class QueryLoader {
   uint4 dims_[kRounds];
 };
 
-/// What the output groups bring along: q, sinks and the rotation of the output.
+/// Sinks and the rotation of the output.
 template <int kHeads>
-__device__ __forceinline__ void prepare_output(const SparseAttentionParams& params,
+__device__ __forceinline__ void prepare_stores(const SparseAttentionParams& params,
                                                const AttentionShared<kHeads>& shared,
                                                int32_t query,
                                                int32_t head_begin) {
-  const QueryLoader<kHeads> q(params, query, head_begin);
-  q.store(shared);
   const int thread = output_thread<kHeads>();
   AttentionStats<kHeads>& stats = shared.stats();
   if (thread < kHeads) {
@@ -117,6 +115,17 @@ __device__ __forceinline__ void prepare_output(const SparseAttentionParams& para
   if (params.positions != nullptr && thread < kRopePairs) {
     stats.turns[thread] = rotation(params.positions[query], params.frequencies[thread]);
   }
+}
+
+/// What the output groups bring along: q, sinks and the rotation of the output.
+template <int kHeads>
+__device__ __forceinline__ void prepare_output(const SparseAttentionParams& params,
+                                               const AttentionShared<kHeads>& shared,
+                                               int32_t query,
+                                               int32_t head_begin) {
+  const QueryLoader<kHeads> q(params, query, head_begin);
+  q.store(shared);
+  prepare_stores<kHeads>(params, shared, query, head_begin);
 }
 
 template <int kHeads>

@@ -97,13 +97,14 @@ struct AttentionStats : CommonStats<kHeads> {
 
 template <>
 struct AttentionStats<64> : CommonStats<64> {
-  float factor[2][64];        // 2^(old - new), by tile parity
-  ptx::Barrier expanded[3];   // a tile's rows are in place as bf16
-  float2 peer_totals[64];     // maxima and sums of the other block of a cluster of two
-  float part_factors[2][64];  // of the outputs, by rank
-  int32_t peer_spare;         // where the other block has room for outputs (wide_join.cuh)
-  ptx::Barrier totals_came;   // peer_totals
-  ptx::Barrier may_send;      // the other block's room is free
+  float factor[2][64];         // 2^(old - new), by tile parity
+  ptx::Barrier expanded[3];    // a tile's rows are in place as bf16
+  float2 peer_totals[64];      // maximum and sum of the other block of a cluster of two
+  float part_factors[2][64];   // of the outputs, by rank
+  int32_t peer_spare;          // where the other block has room for outputs (wide_join.cuh)
+  ptx::Barrier totals_came;    // peer_totals
+  ptx::Barrier lines_came[4];  // the other block's part of the output, by lines
+  ptx::Barrier may_send;       // the other block's room is free
 };
 
 template <int kHeads>
@@ -114,8 +115,7 @@ __device__ __forceinline__ bool row_present(const AttentionStats<kHeads>& stats,
 }
 
 /// 64 heads: only the last blocks of q are in shared memory, behind the weights; the score group
-/// has the others in registers. Once the last scores are there, maxima, sums and factors of the
-/// general join take q's place.
+/// has the others in registers.
 template <int kHeads>
 struct AttentionShared {
   using Shape = AttentionShape<kHeads>;
@@ -163,21 +163,9 @@ struct AttentionShared {
   /// Peers' shares of this block's slice, one after another.
   __device__ float* received() const { return reinterpret_cast<float*>(base + kPartialBytes); }
   /// Maximum and sum of a rank's heads.
-  __device__ float2* totals(int rank) const {
-    if constexpr (Shape::kWide) {
-      return reinterpret_cast<float2*>(base + kQBegin) + rank * kHeads;
-    } else {
-      return stats().all_totals[rank];
-    }
-  }
+  __device__ float2* totals(int rank) const { return stats().all_totals[rank]; }
   /// What a rank's partial output is multiplied with, by head.
-  __device__ float* factors(int rank) const {
-    if constexpr (Shape::kWide) {
-      return reinterpret_cast<float*>(totals(Shape::kLargestCluster)) + rank * kHeads;
-    } else {
-      return stats().all_factors[rank];
-    }
-  }
+  __device__ float* factors(int rank) const { return stats().all_factors[rank]; }
   __device__ AttentionStats<kHeads>& stats() const {
     return *reinterpret_cast<AttentionStats<kHeads>*>(base + kStatsBegin);
   }
@@ -241,6 +229,14 @@ __device__ __forceinline__ TileRange tile_range(const SparseAttentionParams& par
     range.end = range.begin + each + (part < more ? 1 : 0);
   }
   return range;
+}
+
+/// Tiles of another part of the query, in fast mode.
+__device__ __forceinline__ int32_t tiles_of_part(const SparseAttentionParams& params,
+                                                 const TileRange& range,
+                                                 int32_t part) {
+  const int32_t parts = params.plan.cluster * params.plan.clusters;
+  return range.tiles / parts + (part < range.tiles % parts ? 1 : 0);
 }
 
 }  // namespace baleen::kernels

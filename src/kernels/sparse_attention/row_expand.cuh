@@ -29,9 +29,20 @@ struct RowScale {
   uint32_t rest;        // bf16 pair: 1, or what the first product could not carry
 };
 
+/// Of a scale byte up to kLargestOneStepScale.
+__device__ __forceinline__ uint32_t one_step_multiplier(uint32_t byte) {
+  return (byte + 120U) * 0x00800080U;
+}
+
 __device__ __forceinline__ RowScale row_scale(uint32_t byte) {
   const uint32_t step = min(byte, kLargestOneStepScale);
-  return {(step + 120U) * 0x00800080U, (byte - step + 127U) * 0x00800080U};
+  return {one_step_multiplier(step), (byte - step + 127U) * 0x00800080U};
+}
+
+/// The eight scale bytes, none above kLargestOneStepScale.
+__device__ __forceinline__ uint2 one_step_scales(uint2 scales) {
+  constexpr uint32_t kLargest = kLargestOneStepScale * 0x01010101U;
+  return make_uint2(__vminu4(scales.x, kLargest), __vminu4(scales.y, kLargest));
 }
 
 /// Whether any of the eight scale bytes needs the second product.

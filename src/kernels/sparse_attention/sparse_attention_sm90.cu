@@ -35,17 +35,21 @@ int32_t clusters_at_once(int32_t cluster, int32_t num_multiprocessors) {
 
 /// From the start to the first tile, and a block's last steps.
 double start_us(int32_t heads) {
-  return heads == 64 ? 13.0 : heads == 32 ? 9.8 : heads == 16 ? 8.2 : 6.4;
+  return heads == 64 ? 10.0 : heads == 32 ? 9.8 : heads == 16 ? 8.2 : 6.4;
 }
 double tile_us(int32_t heads) {
-  return heads == 64 ? 1.6 : heads == 32 ? 2.24 : heads == 16 ? 1.72 : 1.64;
+  return heads == 64 ? 2.15 : heads == 32 ? 2.24 : heads == 16 ? 1.72 : 1.64;
 }
 double exchange_us(int32_t cluster) {
   return cluster == 1 ? 0 : 0.4;
 }
-/// Every block reads its share of all clusters' outputs.
-double join_us(int32_t clusters) {
-  return clusters == 1 ? 0 : 0.15 + 0.75 * clusters;
+/// Every block reads its share of all clusters' outputs; blocks of 64 heads end from registers
+/// where there is one cluster.
+double join_us(int32_t heads, int32_t clusters) {
+  if (clusters == 1) {
+    return 0;
+  }
+  return heads == 64 ? 4.6 + 0.3 * clusters : 0.15 + 0.75 * clusters;
 }
 
 void check_source(const SparseAttentionSource& source) {
@@ -114,7 +118,7 @@ SparseAttentionPlan plan_sparse_attention(const SparseAttentionShape& shape,
         const double estimate =
             static_cast<double>(waves) *
                 (start_us(heads) + longest * tile_us(heads) + exchange_us(cluster)) +
-            join_us(clusters);
+            join_us(heads, clusters);
         if (best == 0 || estimate < best) {
           best = estimate;
           plan.heads_per_block = heads;

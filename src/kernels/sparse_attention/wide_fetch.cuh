@@ -29,8 +29,15 @@ class WideFetcher {
  public:
   static constexpr int kBuffers = AttentionShape<kWideHeads>::kBuffers;
   static constexpr int kTilesAtOnce = 2;
-  static constexpr int kUnits = kAttentionTileRows / kWideUnitRows;
-  static_assert(AttentionShape<kWideHeads>::kLaunchThreads / 32 == kTilesAtOnce * kUnits);
+  static constexpr int kLanesOfTile = 16;
+  static_assert(kAttentionTileRows / kWideUnitRows == kOutputThreads / 32);
+
+  /// Copies of a tile that are under way.
+  struct Started {
+    uint2 scales;      // of this lane's row
+    uint32_t present;  // lanes that have a row
+    bool active;
+  };
 
   __device__ WideFetcher(const SparseAttentionParams& params,
                          const AttentionShared<kWideHeads>& shared,
@@ -38,43 +45,49 @@ class WideFetcher {
                          const TileRange& range)
       : params_(params), shared_(shared), query_(query), range_(range) {}
 
-  /// What the list says of this lane's row of the first two tiles.
-  __device__ int32_t first_entry() const {
-    return lane() < kWideUnitRows ? entry_of(first_tile(), first_row()) : -1;
+  /// What the list says of the row that this lane brings first: of the first tile for output warps,
+  /// of the next two for the copy group.
+  __device__ int32_t first_entry(bool is_output) const {
+    return is_output ? (lane() < kWideUnitRows ? entry_of(0, first_row()) : -1)
+                     : entry_of(begin(), row());
   }
-  __device__ void copy_first(int32_t entry) const {
-    if (range_.begin + first_tile() < range_.end) {
-      const RowAddress at = address_of(first_tile(), first_row(), entry);
-      const uint2 scales = scales_of(at);
-      copy(first_tile(), first_row(), at.values, scales, lane() < kWideUnitRows);
-    }
+  /// An output warp's unit of the first tile.
+  __device__ Started start_first(int32_t entry) const {
+    const bool active = lane() < kWideUnitRows && range_.begin < range_.end;
+    const RowAddress at = address_of(0, first_row(), entry);
+    return start(0, first_row(), at.values, scales_of(at), active);
   }
-  __device__ void run(int32_t tiles) const {
-    const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
-    const int row = warp % 2 * 32 + lane();  // of every second tile
-    const int32_t begin = warp / 2 + kTilesAtOnce;
-    int32_t entry = entry_of(begin, row);
-    int32_t next_entry = entry_of(begin + kTilesAtOnce, row);
-    RowAddress at = address_of(begin, row, entry);
+  __device__ void finish_first(const Started& started) const { finish(0, first_row(), started); }
+
+  /// The copy group: all further tiles.
+  __device__ void run(int32_t tiles, int32_t entry) const {
+    int32_t next_entry = entry_of(begin() + kTilesAtOnce, row());
+    RowAddress at = address_of(begin(), row(), entry);
     uint2 scales = scales_of(at);
-    ask(at.values);
-    for (int32_t index = begin; index < tiles; index += kTilesAtOnce) {
-      entry = next_entry;
-      next_entry = entry_of(index + 2 * kTilesAtOnce, row);
+    for (int32_t index = 1; index < tiles; ++index) {
+      const bool mine = index % kTilesAtOnce == lane() / kLanesOfTile;
       wait_for_place(index);
-      copy(index, row, at.values, scales, true);
-      at = address_of(index + kTilesAtOnce, row, entry);
-      scales = scales_of(at);
-      ask(at.values);
+      finish(index, row(), start(index, row(), at.values, scales, mine));
+      if (mine) {
+        entry = next_entry;
+        next_entry = entry_of(index + 2 * kTilesAtOnce, row());
+        at = address_of(index + kTilesAtOnce, row(), entry);
+        scales = scales_of(at);
+        ask(at.values);
+      }
     }
   }
 
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  static __device__ int32_t first_tile() { return static_cast<int32_t>(threadIdx.x) / 32 / kUnits; }
   static __device__ int first_row() {
-    return static_cast<int>(threadIdx.x) / 32 % kUnits * kWideUnitRows + lane() % kWideUnitRows;
+    return output_thread<kWideHeads>() / 32 * kWideUnitRows + lane() % kWideUnitRows;
   }
+  /// Row of every second tile, and the first of these tiles, of a lane of the copy group.
+  static __device__ int row() {
+    return static_cast<int>(threadIdx.x) / 32 % 4 * kLanesOfTile + lane() % kLanesOfTile;
+  }
+  static __device__ int32_t begin() { return kTilesAtOnce - lane() / kLanesOfTile; }
   /// Until the tile that was in the place of tile `index` before is read. This warp has not waited
   /// for the tiles of the other parity, but tiles are freed in order, and it has seen one freed
   /// that came after the place's last but one: the parity can only mean the last.
@@ -113,12 +126,10 @@ class WideFetcher {
                                        (tile - range_.first_tiles) * kAttentionTileRows + row,
                                        entry));
   }
-  /// All lanes, neighbours with neighbouring rows; those that are `active`, whole units, bring
-  /// their row of tile `index`. A missing row is marked and leaves its place as it is. Scale bytes
-  /// go through registers, so that the rows of a unit arrive together: an arrival behind an
-  /// asynchronous copy would again be issued lane by lane.
-  __device__ void copy(
-      int32_t index, int row, const uint8_t* values, uint2 scales, bool active) const {
+  /// All lanes, neighbours with neighbouring rows; those that are `active`, whole units, start the
+  /// copy of their row of tile `index`. A missing row is marked and leaves its place as it is.
+  __device__ Started
+  start(int32_t index, int row, const uint8_t* values, uint2 scales, bool active) const {
     const bool have = active && values != nullptr;
     const auto place = have ? reinterpret_cast<uint64_t>(values) : 0;
     const uint64_t before = __shfl_up_sync(kWholeWarp, place, 1);
@@ -127,22 +138,31 @@ class WideFetcher {
     const uint32_t following = __ballot_sync(kWholeWarp, follows);
     const uint32_t present = __ballot_sync(kWholeWarp, have);
     const int buffer = index % kBuffers;
-    AttentionStats<kWideHeads>& stats = shared_.stats();
-    ptx::Barrier* fetched = &stats.fetched[buffer];
     if (have && !follows) {
       const auto rows =
           static_cast<uint32_t>(__ffs(static_cast<int>(~((following >> lane()) >> 1))));
-      ptx::bulk_load(shared_.raw_row(buffer, row), values, rows * kKvValueBytes, fetched);
+      ptx::bulk_load(shared_.raw_row(buffer, row),
+                     values,
+                     rows * kKvValueBytes,
+                     &shared_.stats().fetched[buffer]);
     }
-    if (have) {
-      *shared_.scales(buffer, row) = scales;
+    return {scales, present, active};
+  }
+  /// Scale bytes go through registers, so that the rows of a unit arrive together: an arrival
+  /// behind an asynchronous copy would again be issued lane by lane.
+  __device__ void finish(int32_t index, int row, const Started& started) const {
+    const int buffer = index % kBuffers;
+    AttentionStats<kWideHeads>& stats = shared_.stats();
+    if (((started.present >> lane()) & 1U) != 0) {
+      *shared_.scales(buffer, row) = started.scales;
     }
     __syncwarp();
-    if (active && lane() % kWideUnitRows == 0) {
-      const uint32_t of_unit = (present >> lane()) & 0xFFU;
+    if (started.active && lane() % kWideUnitRows == 0) {
+      const uint32_t of_unit = (started.present >> lane()) & 0xFFU;
       reinterpret_cast<uint8_t*>(stats.present_rows[buffer])[row / kWideUnitRows] =
           static_cast<uint8_t>(of_unit);
-      ptx::barrier_expect_bytes(fetched, static_cast<uint32_t>(__popc(of_unit)) * kKvValueBytes);
+      ptx::barrier_expect_bytes(&stats.fetched[buffer],
+                                static_cast<uint32_t>(__popc(of_unit)) * kKvValueBytes);
     }
   }
   static __device__ uint2 scales_of(const RowAddress& at) {

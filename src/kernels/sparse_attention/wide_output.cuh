@@ -22,13 +22,15 @@ __device__ __forceinline__ void expand_wide_tile(const AttentionShared<kWideHead
   const int buffer = index % 3;
   ptx::barrier_wait_or_leave(&stats.fetched[buffer], (index / 3) & 1);
   // Pinned: what follows from it is computed again each time, registers are short.
-  const int thread = static_cast<int>(ptx::pinned(threadIdx.x));
-  const int lane = thread % 32;
-  const int unit = thread / 32 - kGroupThreads / 32;
-  const int row = unit * kWideUnitRows + wide_lane_row(lane);
-  expand_unit(wide_unit(shared, buffer, unit),
-              *shared.scales(buffer, row),
-              row_present(stats, buffer, row),
+  const uint32_t thread = ptx::pinned(threadIdx.x);
+  const uint32_t lane = thread % 32;
+  const uint32_t unit = thread / 32 - kGroupThreads / 32;
+  uint8_t* place = wide_unit(shared, buffer, 0) + unit * kWideUnitBytes;
+  const uint32_t row = wide_lane_row(lane);
+  const uint32_t present = reinterpret_cast<const uint8_t*>(stats.present_rows[buffer])[unit];
+  expand_unit(place,
+              reinterpret_cast<const uint2*>(place + kEarlyBlocks * kWideBlockBytes)[row],
+              ((present >> row) & 1U) != 0,
               lane);
   ptx::fence_async_shared();
   __syncwarp();
@@ -41,20 +43,21 @@ __device__ __forceinline__ uint64_t high_word(uint64_t descriptor) {
   return descriptor & 0xFFFFFFFF00000000U;
 }
 
-/// Leaves acc[half][4 j + 2 h + i]: head 16 w + l / 4 + 8 h, place 128 half + 8 j + 2 (l % 4) + i
-/// of the group's 256.
+/// Leaves acc[4 j + 2 h + i]: head 16 w + l / 4 + 8 h, place 8 j + 2 (l % 4) + i of the group's
+/// 256.
+template <class Meanwhile>
 __device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWideHeads>& shared,
                                                       WideAccumulators& acc,
                                                       int32_t tiles,
                                                       int group,
-                                                      bool is_pair) {
+                                                      bool is_pair,
+                                                      Meanwhile meanwhile) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int head = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
   AttentionStats<kWideHeads>& stats = shared.stats();
 #pragma unroll
-  for (int i = 0; i < 64; ++i) {
-    acc[0][i] = 0;
-    acc[1][i] = 0;
+  for (int i = 0; i < 128; ++i) {
+    acc[i] = 0;
   }
   if (is_pair && tiles == 0) {
     offer_spare(shared);
@@ -62,20 +65,17 @@ __device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWid
   for (int32_t index = 0; index < min(tiles, 2); ++index) {
     expand_wide_tile(shared, index);
   }
+  meanwhile();  // the first scores are to come
   for (int32_t index = 0; index < tiles; ++index) {
     const int buffer = index % 3;
     ptx::barrier_wait_or_leave(&stats.full[0], index & 1);
-    if (is_pair && index == tiles - 1) {
-      offer_spare(shared);  // two tiles are behind this warp, weights of the third are there
-    }
     if (index > 0) {
       const float* factors = stats.factor[index % 2];
       const float factor[2] = {factors[head], factors[head + 8]};
       if (__any_sync(kWholeWarp, factor[0] != 1.0F || factor[1] != 1.0F)) {
 #pragma unroll
-        for (int i = 0; i < 64; ++i) {
-          acc[0][i] *= factor[i / 2 % 2];
-          acc[1][i] *= factor[i / 2 % 2];
+        for (int i = 0; i < 128; ++i) {
+          acc[i] *= factor[i / 2 % 2];
         }
       }
     }
@@ -95,7 +95,7 @@ __device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWid
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         ptx::Wgmma<ptx::Bf16, 128>::shared<0, 1>(
-            acc[half],
+            reinterpret_cast<float(&)[64]>(acc[64 * half]),
             high_word(of_weights) | (weights + 32 * k / 16),
             high_word(of_rows) |
                 (rows + (2 * k * kWideUnitBytes + 2 * half * kWideBlockBytes) / 16),
@@ -103,38 +103,16 @@ __device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWid
       }
     }
     ptx::wgmma_commit();
+    if (is_pair && index == tiles - 1) {
+      offer_spare(shared);  // the tile before the last two is behind this warp
+    }
     ptx::wgmma_wait<0>();
-    ptx::pin_registers(acc[0]);
-    ptx::pin_registers(acc[1]);
+    ptx::pin_registers(acc);
     if (lane == 0) {
       ptx::barrier_arrive(&stats.freed[buffer]);  // before the wait for rows, which it may start
     }
     if (index + 2 < tiles) {
       expand_wide_tile(shared, index + 2);
-    }
-  }
-}
-
-/// Leaves shared.partial(), places in line order, for the general join.
-__device__ __forceinline__ void store_wide_partial(const AttentionShared<kWideHeads>& shared,
-                                                   const WideAccumulators& acc,
-                                                   int group) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int head = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
-  // Totals are there, and nobody reads tiles or weights any more.
-  ptx::named_barrier_sync(kTotalsBarrier, kGroupThreads + kOutputThreads);
-  float* partial = shared.partial() + head * AttentionShape<kWideHeads>::kPartialStride +
-                   group * (kKvDims / kOutputGroups) + 2 * (lane % 4);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int j = 0; j < 16; ++j) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        *reinterpret_cast<float2*>(partial + 8 * h * AttentionShape<kWideHeads>::kPartialStride +
-                                   128 * half + 8 * j) =
-            make_float2(acc[half][4 * j + 2 * h], acc[half][4 * j + 2 * h + 1]);
-      }
     }
   }
 }

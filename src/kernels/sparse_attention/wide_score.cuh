@@ -290,19 +290,8 @@ __device__ __forceinline__ void score_wide_tiles(const SparseAttentionParams& pa
   float maximum[2];
   float sum[2];
   total_wide_sums(state, other, maximum, sum);
-  if (joins_directly(params.plan)) {
-    publish_direct_factors(params, shared, maximum, sum, query, head_group);
-    __syncwarp();
-  } else {
-    ptx::named_barrier_sync(kScoreBarrier, kGroupThreads);  // totals take the place of q
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int head = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
-    if (lane % 4 == 0) {
-      float2* totals = shared.totals(static_cast<int>(ptx::cluster_rank())) + head;
-      totals[0] = make_float2(maximum[0], sum[0]);
-      totals[8] = make_float2(maximum[1], sum[1]);
-    }
-  }
+  publish_wide_factors(params, shared, maximum, sum, query, head_group);
+  __syncwarp();
   ptx::named_barrier_arrive(kTotalsBarrier, kGroupThreads + kOutputThreads);
 }
 

@@ -38,8 +38,8 @@ __device__ __forceinline__ uint8_t* wide_unit(const AttentionShared<kWideHeads>&
 }
 /// Row of its unit that a lane expands: four lanes a row, dims 16 (l % 4) of each block. The order
 /// keeps 16-byte loads (eight lanes at a time) and 8-byte stores (sixteen) free of bank conflicts.
-__device__ __forceinline__ int wide_lane_row(int lane) {
-  const int q = lane / 4;
+__device__ __forceinline__ uint32_t wide_lane_row(uint32_t lane) {
+  const uint32_t q = lane / 4;
   return 2 * (q & 3) + ((q & 1) ^ (q >> 2));
 }
 
@@ -48,23 +48,25 @@ struct WideLines {
   uint8_t* quad[4];
 };
 
-__device__ __forceinline__ WideLines wide_lines(uint8_t* unit, int lane) {
-  const int row = wide_lane_row(lane);
-  const int j = lane % 4;
+__device__ __forceinline__ WideLines wide_lines(uint8_t* unit, uint32_t lane) {
+  const uint32_t row = wide_lane_row(lane);
+  const uint32_t j = lane % 4;
   uint8_t* line = unit + row * 128 + (((j >> 1) ^ (row & 1)) << 4) + (j & 1) * 8;
   WideLines lines;
 #pragma unroll
-  for (int t = 0; t < 4; ++t) {
+  for (uint32_t t = 0; t < 4; ++t) {
     lines.quad[t] = line + (((2 * t) ^ (row & 6)) << 4);
   }
   return lines;
 }
 
+/// `scales` are one_step_scales.
 template <int kBlock>
 __device__ __forceinline__ void expand_nope_block(const WideLines& lines,
                                                   uint4 codes,
                                                   uint2 scales) {
-  const uint32_t multiplier = row_scale(scale_byte(scales, kBlock)).multiplier;
+  const uint32_t multiplier =
+      one_step_multiplier(__byte_perm(kBlock < 4 ? scales.x : scales.y, 0, 0x4440 + kBlock % 4));
   const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
   for (int t = 0; t < 4; ++t) {
@@ -75,7 +77,7 @@ __device__ __forceinline__ void expand_nope_block(const WideLines& lines,
 }
 
 /// The second product of large scales, over the quads that this lane wrote.
-__device__ __forceinline__ void multiply_rest(uint8_t* unit, uint2 scales, int lane) {
+__device__ __forceinline__ void multiply_rest(uint8_t* unit, uint2 scales, uint32_t lane) {
   const WideLines lines = wide_lines(unit, lane);
 #pragma unroll 1
   for (int block = 0; block < kKvScales; ++block) {
@@ -92,34 +94,40 @@ __device__ __forceinline__ void multiply_rest(uint8_t* unit, uint2 scales, int l
 /// Expands the warp's unit. `scales` and `present` are those of this lane's row. A missing row
 /// becomes finite numbers, whatever its place held: every e4m3 code expands to one, its scale is
 /// taken as the smallest and its rope dims as zeros. Its weights are zero, so nothing of it counts.
-__device__ __forceinline__ void expand_unit(uint8_t* unit, uint2 scales, bool present, int lane) {
+__device__ __forceinline__ void expand_unit(uint8_t* unit,
+                                            uint2 scales,
+                                            bool present,
+                                            uint32_t lane) {
   const uint8_t* from = unit + kWideRawBegin + wide_lane_row(lane) * kKvValueBytes + lane % 4 * 16;
   const WideLines lines = wide_lines(unit, lane);
   const auto read = [&](int s) { return *reinterpret_cast<const uint4*>(from + 64 * s); };
   uint4 segment[kSegments - kEarlyBlocks];
-  if (!present) {
-    scales = make_uint2(0, 0);
-  }
 #pragma unroll
   for (int s = 0; s < kEarlyBlocks; ++s) {
     segment[s] = read(s);
   }
-  expand_nope_block<0>(lines, segment[0], scales);
-  expand_nope_block<1>(lines, segment[1], scales);
-  expand_nope_block<2>(lines, segment[2], scales);
+  const bool is_plain = __all_sync(kWholeWarp, present && !needs_rest(scales));
+  uint2 first = scales;
+  if (!is_plain) {
+    scales = present ? scales : make_uint2(0, 0);
+    first = one_step_scales(scales);
+  }
+  expand_nope_block<0>(lines, segment[0], first);
+  expand_nope_block<1>(lines, segment[1], first);
+  expand_nope_block<2>(lines, segment[2], first);
 #pragma unroll
   for (int s = kEarlyBlocks; s < kSegments; ++s) {
     segment[s - kEarlyBlocks] = read(s);
   }
-  if (!present) {
+  if (!is_plain && !present) {
     segment[4] = make_uint4(0, 0, 0, 0);
     segment[5] = make_uint4(0, 0, 0, 0);
   }
   __syncwarp();  // every lane has read before anyone writes over the rows
-  expand_nope_block<3>(lines, segment[0], scales);
-  expand_nope_block<4>(lines, segment[1], scales);
-  expand_nope_block<5>(lines, segment[2], scales);
-  expand_nope_block<6>(lines, segment[3], scales);
+  expand_nope_block<3>(lines, segment[0], first);
+  expand_nope_block<4>(lines, segment[1], first);
+  expand_nope_block<5>(lines, segment[2], first);
+  expand_nope_block<6>(lines, segment[3], first);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const uint4 dims = segment[4 + half];
@@ -128,7 +136,7 @@ __device__ __forceinline__ void expand_unit(uint8_t* unit, uint2 scales, bool pr
     *reinterpret_cast<uint2*>(lines.quad[2 * half + 1] + kKvScales * kWideBlockBytes) =
         make_uint2(dims.z, dims.w);
   }
-  if (needs_rest(scales)) {
+  if (!is_plain && needs_rest(scales)) {
     multiply_rest(unit, scales, lane);
   }
 }
