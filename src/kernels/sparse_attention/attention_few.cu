@@ -53,8 +53,7 @@ __global__ void __launch_bounds__(kFewThreads, 2)
   const int row = thread - (kFewThreads - 32 * Shape::kPasses);
   const bool finds = row >= 0 && row < Shape::kRows;
   const int32_t entry = finds ? few_entry(params, slots, slots.begin + row) : -1;
-  uint32_t q[kHeads / 8][8];
-  load_query<kHeads>(params, first_row, q);
+  ask_query<kHeads>(params, first_row, shared.query[warp]);
   if (finds) {
     shared.places[row] = few_place(params, slots, slots.begin + row, entry);
   }
@@ -63,9 +62,11 @@ __global__ void __launch_bounds__(kFewThreads, 2)
   FewScales<kHalves> scales;
   scales.read(shared.places);
   load_rows<kHalves>(shared.places, words);
+  uint32_t q[kHeads / 8][8];
+  take_query<kHeads>(shared.query[warp], is_rope, q);
   arrange_query<kHeads>(q, is_rope);
   expand_rows<kHalves>(words);
-  const float output_scale = apply_scales<kHalves>(shared, scales, words, is_rope);
+  const FewOutputScale output_scale = apply_scales<kHalves>(shared, scales, words, is_rope);
   score_few_rows<kHeads, kHalves>(shared.scores[warp], shared.score_scales[warp], words, q);
   __syncthreads();
   FewState<kHeads> state;
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(kFewThreads, 2)
     FewFactors<kCluster> factors;
     factors.read(shared, at.head, sink);
     ptx::barrier_wait_cluster_or_leave(&shared.received, 0);
-    float2 o = join_pair<kHeads, kCluster>(shared, pair, factors);
+    float2 o = join_pair<kHeads, kCluster>(shared, pair, at.head, factors);
     if (turns) {
       o.x = to_bf16(o.x);
       o.y = to_bf16(o.y);

@@ -1,6 +1,7 @@
 // The attention kernel for few queries against the double oracle (attention_check.h), in every cut
 // it has.
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -12,6 +13,7 @@
 #include "kernels/sparse_attention/attention_few.h"
 #include "kernels/sparse_attention/attention_scene.h"
 #include "kernels/testing/attention_check.h"
+#include "kernels/testing/random_values.h"
 
 namespace baleen::kernels {
 namespace {
@@ -171,6 +173,45 @@ TEST_F(FewAttentionGpuSmall, LargeScoresAndScales) {
     scene.upload();
     for (const auto& [width, cluster] : {std::pair{8, 16}, {16, 4}}) {
       check_few(scene, width, cluster, text("scales ", low, "..", high, " q ", q_size), 4);
+    }
+  }
+}
+
+TEST_F(FewAttentionGpuSmall, SmallRowsBesideLargeOnes) {
+  // Even heads see only rows of small scale, odd heads only large ones, in one block: what one kind
+  // is rounded to must not be the other kind's unit. (Within a head and 64 dims it is: f16 holds
+  // what is above 2^-38 of the largest.)
+  for (const auto& [small, large, small_rope] : {std::tuple{124, 128, 0x3F80},
+                                                 std::tuple{102, 128, 0x3F80},
+                                                 std::tuple{60, 140, 0x3F80},
+                                                 std::tuple{127, 128, 0x3200}}) {
+    constexpr int32_t kRows = 160;
+    SceneOptions options;
+    options.heads = 16;
+    options.first = {.length = kRows, .capacity = kRows};
+    AttentionScene scene(options);
+    testing::RandomValues random(5);
+    for (int32_t row = 0; row < kRows; ++row) {
+      const bool is_small = row % 2 == 0;
+      const int scale = is_small ? small : large;
+      scene.first().set_row(0, row, row);
+      scene.first().pool().write_row(row, random, scale, scale);
+      for (int dim = 1; dim < kKvRopeDims; ++dim) {
+        const int bits = is_small ? small_rope : 0x4080;
+        scene.first().pool().set_rope(row, dim, static_cast<uint16_t>(bits + (row * 7 + dim) % 64));
+      }
+      scene.first().pool().set_rope(row, 0, is_small ? 0x4080 : 0xC080);  // 4 and -4
+    }
+    std::fill(scene.q().begin(), scene.q().end(), static_cast<uint16_t>(0));
+    for (std::size_t head = 0; head < 16; ++head) {
+      scene.q()[head * kKvDims + kKvNopeDims] = head % 2 == 0 ? 0x42C8 : 0xC2C8;  // 100 and -100
+    }
+    scene.upload();
+    for (const auto& [width, cluster] : {std::pair{8, 4}, {16, 4}, {8, 16}, {16, 16}}) {
+      check_few(scene,
+                width,
+                cluster,
+                text("scales ", small, " and ", large, ", small bf16 ", small_rope));
     }
   }
 }

@@ -49,20 +49,64 @@ __device__ __forceinline__ void push_totals(Shared& shared,
   }
 }
 
+/// Makes every head's part of the output as large as f16 holds; the result is what the head of lane
+/// l % kHeads is to be multiplied with.
+template <int kHeads>
+__device__ __forceinline__ float enlarge_heads(FewOutput<kHeads>& output, float scale) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  float of_lane = scale;
+#pragma unroll
+  for (int c = 0; c < kHeads / 8; ++c) {
+#pragma unroll
+    for (int parity = 0; parity < 2; ++parity) {
+      float most = 0;
+#pragma unroll
+      for (int d = 0; d < 4; ++d) {
+        const float(&o)[4] = output.unit[d][c];
+        most = fmaxf(most, fmaxf(fabsf(o[parity]), fabsf(o[parity + 2])));
+      }
+#pragma unroll
+      for (int distance = 4; distance < 32; distance *= 2) {
+        most = fmaxf(most, __shfl_xor_sync(kWholeWarp, most, distance));
+      }
+      // To [2^14, 2^15), and what undoes it.
+      const int32_t exponent = max(static_cast<int32_t>(__float_as_uint(most) >> 23), 15);
+      const float larger = __int_as_float(max(268 - exponent, 1) << 23);
+#pragma unroll
+      for (int d = 0; d < 4; ++d) {
+        output.unit[d][c][parity] *= larger;
+        output.unit[d][c][parity + 2] *= larger;
+      }
+      const float own = scale * __int_as_float((exponent - 14) << 23);
+      const int head = 8 * c + parity;  // and + 2 * (l % 4)
+      const float taken = __shfl_sync(kWholeWarp, own, lane % 8 / 2);
+      if (lane % kHeads / 8 == head / 8 && lane % 2 == parity) {
+        of_lane = taken;
+      }
+    }
+  }
+  return of_lane;
+}
+
+/// Where scales of rows lie far apart, heads get scales of their own; else all have the warp's.
 template <int kCluster, class Shared, int kHeads>
 __device__ __forceinline__ void push_output(Shared& shared,
-                                            const FewOutput<kHeads>& output,
-                                            float scale) {
+                                            FewOutput<kHeads>& output,
+                                            const FewOutputScale& scale) {
   constexpr int kUnits = kFewUnits / kCluster;  // of a rank
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const auto rank = static_cast<int>(ptx::cluster_rank());
   constexpr int kOwners = kUnits < 4 ? 4 / kUnits : 1;  // of this warp's units
-  if (lane < kOwners) {
-    const auto owner = static_cast<uint32_t>(4 * warp / kUnits + lane);
-    ptx::push_float(ptx::peer_address(&shared.output_scales[warp % Shared::kOwnWarps][rank], owner),
-                    scale,
-                    ptx::peer_address(&shared.received, owner));
+  static_assert(kOwners * kHeads <= 32);
+  const float of_lane = scale.is_wide ? enlarge_heads(output, scale.factor) : scale.factor;
+  if (lane < kOwners * kHeads) {
+    const auto owner = static_cast<uint32_t>(4 * warp / kUnits + lane / kHeads);
+    ptx::push_float(
+        ptx::peer_address(&shared.output_scales[warp % Shared::kOwnWarps][rank][lane % kHeads],
+                          owner),
+        of_lane,
+        ptx::peer_address(&shared.received, owner));
   }
 #pragma unroll
   for (int d = 0; d < 4; ++d) {
@@ -155,17 +199,16 @@ __device__ __forceinline__ FewPair few_pair(int pair) {
 
 /// Sum of all ranks' partial outputs of a pair.
 template <int kHeads, int kCluster, class Shared>
-__device__ __forceinline__ float2 join_pair(const Shared& shared,
-                                            int pair,
-                                            const FewFactors<kCluster>& factors) {
+__device__ __forceinline__ float2
+join_pair(const Shared& shared, int pair, int head, const FewFactors<kCluster>& factors) {
   constexpr int kPairs = kFewUnits / kCluster * (kHeads / 8) * 64;  // of a rank
   const auto* inbox = reinterpret_cast<const uint32_t*>(shared.inbox) + pair;
-  const float* scales = shared.output_scales[pair / (kHeads / 8 * 256)];
+  const auto& scales = shared.output_scales[pair / (kHeads / 8 * 256)];
   float2 o = make_float2(0, 0);
 #pragma unroll
   for (int from = 0; from < kCluster; ++from) {
     const float2 part = ptx::unpack_f16(inbox[from * kPairs]);
-    const float factor = factors.of[from] * scales[from];
+    const float factor = factors.of[from] * scales[from][head];
     o.x = __fmaf_rn(part.x, factor, o.x);
     o.y = __fmaf_rn(part.y, factor, o.y);
   }

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/exp2.cuh"
 #include "kernels/ptx/warp_product.cuh"
@@ -18,21 +19,38 @@
 
 namespace baleen::kernels {
 
+/// Asks this warp's dims of q into its part of shared memory: chunks of eight dims, exchanged with
+/// the head's number so that take_query() meets no bank twice.
+template <int kHeads>
+__device__ __forceinline__ void ask_query(const FewParams& params,
+                                          int64_t first_row,
+                                          uint4 (&places)[kHeads][8]) {
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int chunk = static_cast<int>(threadIdx.x % 8);
+  const int first = static_cast<int>(threadIdx.x % 32) / 8;
+  const uint16_t* from = params.q + (first_row + first) * kKvDims + 64 * warp + 8 * chunk;
+#pragma unroll
+  for (int i = 0; i < kHeads / 4; ++i) {
+    const int head = 4 * i + first;
+    ptx::async_copy_16(&places[head][chunk ^ (head % 8)], from + 4 * i * kKvDims, 16);
+  }
+  ptx::async_copy_commit();
+}
+
 /// Column operands of q: words of eight heads, lane l / 4 the head, dims as the rows' words.
 template <int kHeads>
-__device__ __forceinline__ void load_query(const FewParams& params,
-                                           int64_t first_row,
+__device__ __forceinline__ void take_query(const uint4 (&places)[kHeads][8],
+                                           bool is_rope,
                                            uint32_t (&q)[kHeads / 8][8]) {
-  const int warp = static_cast<int>(threadIdx.x / 32);
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const bool is_rope = warp == kFewWarps - 1;
+  const int group = static_cast<int>(threadIdx.x % 32) / 4;
+  const int t = static_cast<int>(threadIdx.x % 4);
+  ptx::async_copy_wait<0>();
+  __syncwarp();
 #pragma unroll
   for (int c = 0; c < kHeads / 8; ++c) {
-    const uint16_t* from = params.q + (first_row + 8 * c + lane / 4) * kKvDims + 64 * warp;
 #pragma unroll
     for (int load = 0; load < 2; ++load) {
-      const uint4 dims = ptx::load_static_16(
-          reinterpret_cast<const uint4*>(from + few_dim(is_rope, lane % 4, load)));
+      const uint4 dims = places[8 * c + group][(few_dim(is_rope, t, load) / 8) ^ group];
       q[c][4 * load] = dims.x;
       q[c][4 * load + 1] = dims.y;
       q[c][4 * load + 2] = dims.z;
@@ -57,53 +75,75 @@ __device__ __forceinline__ void arrange_query(uint32_t (&q)[kHeads / 8][8], bool
   }
 }
 
-/// Largest of the exponents of bf16 pairs in any lane.
+/// Exponents of bf16 rows: the largest, and the smallest that any lane has as the largest of its
+/// dims of a row; zeros take no part in the latter.
+struct FewExponents {
+  uint32_t most;
+  uint32_t least;
+};
 template <int kHalves>
-__device__ __forceinline__ uint32_t largest_exponent(const uint32_t (&words)[kHalves][8]) {
+__device__ __forceinline__ FewExponents rope_exponents(const uint32_t (&words)[kHalves][8]) {
   uint32_t most = 0;
+  uint32_t least = 0xFFFFU;
 #pragma unroll
   for (int h = 0; h < kHalves; ++h) {
+    uint32_t pair = words[h][0] & 0x7FFF7FFFU;
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      most = __vmaxu2(most, words[h][k] & 0x7FFF7FFFU);
+    for (int k = 1; k < 8; ++k) {
+      pair = __vmaxu2(pair, words[h][k] & 0x7FFF7FFFU);
     }
+    const uint32_t row = max(pair & 0xFFFFU, pair >> 16);
+    most = max(most, row);
+    least = min(least, row == 0 ? 0xFFFFU : row);
   }
-  return __reduce_max_sync(kWholeWarp, max(most & 0xFFFFU, most >> 16)) >> 7;
+  return {__reduce_max_sync(kWholeWarp, most) >> 7, __reduce_min_sync(kWholeWarp, least) >> 7};
 }
 
+/// What a warp's partial output is to be multiplied with.
+struct FewOutputScale {
+  float factor;
+  bool is_wide;  // rows' scales differ so much that f16 may not hold what a head has of it
+};
+inline constexpr uint32_t kWideScales = 5;  // powers of two: codes go down to 2^-9, f16 to 2^-14
+inline constexpr uint32_t kRopeRoom = 8;    // powers of two that the sum of 48 rows leaves in f16
+
 /// Scales of this warp's dims to where all its lanes find them: for scores, and for weights
-/// relative to the largest; the result is what then is left of the output's. Scales too large for
-/// one product go into the words.
+/// relative to the largest. Scales too large for one product go into the words.
 template <int kHalves, class Shared>
-__device__ __forceinline__ float apply_scales(Shared& shared,
-                                              const FewScales<kHalves>& scales,
-                                              uint32_t (&words)[kHalves][8],
-                                              bool is_rope) {
+__device__ __forceinline__ FewOutputScale apply_scales(Shared& shared,
+                                                       const FewScales<kHalves>& scales,
+                                                       uint32_t (&words)[kHalves][8],
+                                                       bool is_rope) {
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
   constexpr int kPasses = FewShape<kHalves>::kPasses;
   uint32_t most = 0;
+  uint32_t least = 255;
   if (is_rope) {
-    most = largest_exponent<kHalves>(words);  // values below 2^(most - 126)
+    const FewExponents exponents = rope_exponents<kHalves>(words);
+    most = max(exponents.most, kRopeRoom);  // values are below 2^(most - 126)
+    least = exponents.least;
   } else {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       most = max(most, scales.byte[pass]);
+      least = min(least, scales.present[pass] ? scales.byte[pass] : 255U);
     }
     most = __reduce_max_sync(kWholeWarp, most);
+    least = __reduce_min_sync(kWholeWarp, least);
   }
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) {
     const int row = lane + 32 * pass;
     if (row < FewShape<kHalves>::kRows) {
       const uint32_t step = min(scales.byte[pass], kLargestOneStepScale);
-      // 2^(step - 127) * 2^120 / 2^60, and 2^(step - most) * 2^120; of bf16: 1, and 2^(127 - most)
-      const int32_t score = is_rope ? 127 : static_cast<int32_t>(step) + 60;
-      const int32_t weight = is_rope
-                                 ? 254 - static_cast<int32_t>(most)
-                                 : static_cast<int32_t>(step + 247) - static_cast<int32_t>(most);
-      shared.score_scales[warp][row] = __int_as_float(score << 23);
-      shared.weight_scales[warp][row] = static_cast<uint16_t>(max(weight, 0) << 7);
+      // 2^(step - 127) * 2^120 / 2^60, and 2^(step - most) * 2^120; of bf16 rows 1, and 2^(127 -
+      // most) with the room there is.
+      const uint32_t score = is_rope ? 127 : step + 60;
+      const uint32_t weight = is_rope ? 254 + kRopeRoom : step + 247;
+      shared.score_scales[warp][row] = __uint_as_float(score << 23);
+      shared.weight_scales[warp][row] =
+          static_cast<uint16_t>(weight > most ? (weight - most) << 7 : 0);
     }
   }
   if (!is_rope && most > kLargestOneStepScale) {
@@ -118,7 +158,9 @@ __device__ __forceinline__ float apply_scales(Shared& shared,
     }
   }
   __syncwarp();
-  return __int_as_float(most == 0 ? 0x00400000 : static_cast<int32_t>(most) << 23);  // 2^(most-127)
+  const uint32_t exponent = is_rope ? most - kRopeRoom : most;
+  return {__uint_as_float(exponent == 0 ? 0x00400000U : exponent << 23),  // 2^(exponent - 127)
+          most > least + kWideScales};
 }
 
 /// Scores of this warp's dims into shared memory; the words are transposed afterwards.

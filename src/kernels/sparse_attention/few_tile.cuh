@@ -7,7 +7,8 @@
 // straight into registers, where the expanded codes are the row operand of the scores; transposed
 // between lanes they are that of the output. Codes stay 2^120 too small (row_expand.cuh) and
 // without their row's scale: q is multiplied with 2^60 and scores with what is left, weights with
-// the scale relative to the largest one of the warp's rows, so that partial outputs fit f16.
+// the scale relative to the largest one of the warp's rows, so that partial outputs fit f16. Where
+// scales of rows lie far apart, each head's partial output is made as large as f16 holds.
 
 #include <cstdint>
 
@@ -74,12 +75,13 @@ struct FewShared {
   static constexpr int kWeightStride = 16 * Shape::kTiles + 8;     // bf16
   static constexpr int kOwnWarps = (8 + kCluster - 1) / kCluster;  // whose dims a rank joins
 
+  uint4 query[kFewWarps][kHeads][8];         // a warp's dims in chunks of eight
   uint2 inbox[kFewUnits * kHeads / 8 * 32];  // f16 [rank it comes from][unit][8 heads][lane][4]
   FewPlace places[Shape::kRows];
   float scores[kFewWarps][kHeads][kScoreStride];
   float score_scales[kFewWarps][16 * Shape::kTiles];
-  float2 totals[kCluster][kHeads];           // maximum and sum, by rank
-  float output_scales[kOwnWarps][kCluster];  // what f16 is multiplied with, by rank
+  float2 totals[kCluster][kHeads];                   // maximum and sum, by rank
+  float output_scales[kOwnWarps][kCluster][kHeads];  // what f16 is multiplied with, by rank
   uint16_t weights[kHeads][kWeightStride];
   uint16_t weight_scales[kFewWarps][16 * Shape::kTiles];  // bf16
   ptx::Barrier totals_received;

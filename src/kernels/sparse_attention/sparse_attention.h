@@ -66,13 +66,14 @@ struct SparseAttentionShape {
 
 /// o = sum_s p_s row_s with p_s = exp(z_s) / (sum exp(z) + exp(sink)), z_s = scale * <q, row_s>.
 /// The weights exp(z_s - running maximum) round to bf16 before they meet the rows; their sum does
-/// not. Partial outputs of a cut query are FP32, with `few` f16 relative to their largest. No rows:
-/// o = 0, lse = -inf. A sink of +inf gives 0, of -inf or a null sink none. Values: e4m3 * 2^(scale
-/// byte - 127), rounded to bf16 where that is inexact; the codes 0x7F and 0xFF (never written) read
-/// as +-480. Dims of q * row are summed by the tensor cores in groups of 16: dims 16 j + 4 t + i of
-/// a block of 64 nope dims (j, i = 0..3) form group t; rope dims 8 j + 4 t + i of a half of 32 form
-/// group t. Errors: shapes outside supports_sparse_attention() are a programmer error (checked).
-/// Sync: none; capture-safe. Oracle: sparse_attention_oracle.h.
+/// not. Partial outputs of a cut query are FP32, with `few` f16 (2^-11 relative, unit 2^-39 of the
+/// largest of a head's block of 64 dims). No rows: o = 0, lse = -inf. A sink of +inf gives 0, of
+/// -inf or a null sink none. Values: e4m3 * 2^(scale byte - 127), rounded to bf16 where that is
+/// inexact; the codes 0x7F and 0xFF (never written) read as +-480. Dims of q * row are summed by
+/// the tensor cores in groups of 16: dims 16 j + 4 t + i of a block of 64 nope dims (j, i = 0..3)
+/// form group t; rope dims 8 j + 4 t + i of a half of 32 form group t. Errors: shapes outside
+/// supports_sparse_attention() are a programmer error (checked). Sync: none; capture-safe. Oracle:
+/// sparse_attention_oracle.h.
 struct SparseAttentionParams {
   const uint16_t* q =
       nullptr;  // bf16 [num_queries, heads, 512], normed and rotated, 16-byte aligned
