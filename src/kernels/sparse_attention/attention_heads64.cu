@@ -35,8 +35,7 @@ __device__ __forceinline__ void initialise_wide_block(const AttentionShared<kWid
   ptx::fence_barrier_init();
   if (plan.cluster == 2) {
     for (int i = 0; i < kPairLines; ++i) {
-      ptx::barrier_expect_bytes(&stats.lines_came[i],
-                                kPairLineBytes + (i == 0 ? kPairScaleBytes : 0));
+      ptx::barrier_expect_bytes(&stats.lines_came[i], kPairLineBytes);
     }
     ptx::barrier_expect_bytes(&stats.totals_came, kWideHeads * sizeof(float2));
   }
@@ -115,9 +114,7 @@ __global__ void __launch_bounds__(AttentionShape<kWideHeads>::kLaunchThreads, 1)
       ptx::cluster_wait();
     }
     WideAccumulators acc;
-    accumulate_wide_tiles(shared, acc, tiles, group - 1, in_cluster, [&] {
-      prepare_stores<kWideHeads>(params, shared, query, head_group * kWideHeads);
-    });
+    accumulate_wide_tiles(shared, acc, tiles, group - 1, in_cluster);
     finish_wide_block(params, shared, acc, tiles, query, head_group, group - 1);
   }
 }

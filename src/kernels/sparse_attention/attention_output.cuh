@@ -100,15 +100,16 @@ class QueryLoader {
   uint4 dims_[kRounds];
 };
 
-/// Sinks and the rotation of the output.
+/// Sinks and the rotation of the output; `thread` of those that share this out.
 template <int kHeads>
 __device__ __forceinline__ void prepare_stores(const SparseAttentionParams& params,
                                                const AttentionShared<kHeads>& shared,
                                                int32_t query,
-                                               int32_t head_begin) {
-  const int thread = output_thread<kHeads>();
+                                               int32_t head_begin,
+                                               int thread) {
   AttentionStats<kHeads>& stats = shared.stats();
-  if (thread < kHeads) {
+  // The factors of 64 heads that meet nobody are computed elsewhere (wide_join.cuh).
+  if (thread < kHeads && (kHeads < 64 || params.plan.clusters > 1)) {
     stats.sinks[thread] = params.sink != nullptr ? __ldg(params.sink + head_begin + thread)
                                                  : __int_as_float(0xFF800000);  // -inf
   }
@@ -125,7 +126,7 @@ __device__ __forceinline__ void prepare_output(const SparseAttentionParams& para
                                                int32_t head_begin) {
   const QueryLoader<kHeads> q(params, query, head_begin);
   q.store(shared);
-  prepare_stores<kHeads>(params, shared, query, head_begin);
+  prepare_stores<kHeads>(params, shared, query, head_begin, output_thread<kHeads>());
 }
 
 template <int kHeads>

@@ -61,12 +61,14 @@ TEST_F(SparseAttentionGpuSmall, EveryCodeAndScaleComesThroughExactly) {
   options.queries = 247;  // scale bytes 0..246; above, 448 * 2^(byte - 127) leaves bf16
   options.with_sink = false;
   options.first = {.length = 1, .rows_per_page = 64};
-  for (const auto& [heads, part, few] : {std::tuple{8, 0, false},
-                                         {8, 1, false},
-                                         {64, 0, false},
-                                         {64, 1, false},
-                                         {8, 0, true},
-                                         {8, 1, true}}) {
+  for (const auto& [heads, part, cluster, few] : {std::tuple{8, 0, 1, false},
+                                                  {8, 1, 1, false},
+                                                  {64, 0, 1, false},
+                                                  {64, 1, 1, false},
+                                                  {64, 0, 2, false},  // half of it crosses
+                                                  {64, 1, 2, false},
+                                                  {8, 0, 4, true},
+                                                  {8, 1, 4, true}}) {
     options.heads = heads;
     AttentionScene scene(options);
     std::fill(scene.q().begin(), scene.q().end(), static_cast<uint16_t>(0));
@@ -91,7 +93,7 @@ TEST_F(SparseAttentionGpuSmall, EveryCodeAndScaleComesThroughExactly) {
       rows.push_back(scene.first().pool().values(row));
     }
     scene.upload();
-    SparseAttentionPlan plan = make_plan(scene, heads, few ? 4 : 1);
+    SparseAttentionPlan plan = make_plan(scene, heads, cluster);
     plan.few = few;
     const SceneOutput output = run(scene, plan);
     int64_t wrong = 0;
@@ -109,7 +111,7 @@ TEST_F(SparseAttentionGpuSmall, EveryCodeAndScaleComesThroughExactly) {
         }
       }
     }
-    EXPECT_EQ(wrong, 0) << "heads " << heads << " few " << few << first;
+    EXPECT_EQ(wrong, 0) << "heads " << heads << " cluster " << cluster << " few " << few << first;
   }
 }
 
@@ -202,6 +204,10 @@ TEST_F(SparseAttentionGpuSmall, LargeScoresAndScales) {
       check(scene,
             run(scene, make_plan(scene, heads)),
             text("heads ", heads, " scales ", low, "..", high),
+            heads / 16);
+      check(scene,  // parts cross between two blocks
+            run(scene, make_plan(scene, heads, 2)),
+            text("heads ", heads, " scales ", low, "..", high, ", cluster 2"),
             heads / 16);
     }
   }

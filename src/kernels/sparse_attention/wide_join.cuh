@@ -2,13 +2,13 @@
 // End of a block of 64 heads: the output goes from the accumulators to memory, joined with that of
 // the other block of a cluster of two. A block owns the dims of the output group of its rank: a
 // thread of the other group sends what it holds straight to the thread of the other block that
-// holds the same places, as FP16 under a power of two of its own per head, which halves what
-// crosses between multiprocessors: the error is below 2^-12 of an element (2^-39 of the largest
-// that the thread sends, if that is more), where the output is rounded by 2^-9. The score group,
-// which has nothing else to do, exchanges maxima and sums and computes the factors meanwhile.
+// holds the same places, as FP16 under a power of two per thread, line and head, which halves what
+// crosses between multiprocessors: the error is below 2^-12 of an element (2^-39 of the largest of
+// sixteen, if that is more), where the output is rounded by 2^-9. The score group, which has
+// nothing else to do, exchanges maxima and sums and computes the factors meanwhile.
 //
-//   publish_wide_factors(params, shared, maximum, sum, query, head_group);    // score group
-//   finish_wide_block(params, shared, acc, tiles, query, head_group, group);  // output groups
+//   publish_wide_factors(params, shared, maximum, sum, query, head_group);        // score group
+//   finish_wide_block(params, shared, acc, tiles, query, head_group, group);      // output groups
 //
 // Where the rows of a query are spread over several clusters, the blocks of a cluster share heads
 // out instead, leave the result in the workspace and join there (attention_join.cuh).
@@ -34,12 +34,13 @@ namespace baleen::kernels {
 
 using WideAccumulators = float[128];
 
-inline constexpr int kPairChunks = 16;  // of 16 bytes that a thread sends, beside its two scales
-inline constexpr int kLineChunks = 4;   // of a line of 64 places of two heads
-inline constexpr int kPairLines = kPairChunks / kLineChunks;
-inline constexpr uint32_t kPairLineBytes = kGroupThreads * kLineChunks * 16;
-inline constexpr uint32_t kPairScaleBytes = kGroupThreads * 8;  // come with the first line
-static_assert(kPairLines * kPairLineBytes + kPairScaleBytes <= kTileBytes);
+inline constexpr int kLineChunks = 4;  // of 16 bytes: a thread's places of a line, of two heads
+inline constexpr int kPairLines = kKvDims / kOutputGroups / 64;
+inline constexpr int kPairChunks = kPairLines * kLineChunks;
+inline constexpr uint32_t kPairScales =
+    kPairChunks * kGroupThreads * 16;  // begin behind the chunks
+inline constexpr uint32_t kPairLineBytes = kGroupThreads * (kLineChunks * 16 + 8);
+static_assert(kPairLines * kPairLineBytes <= kTileBytes);
 
 /// Place of a tile that the last two tiles of a block leave unused: the other block sends there.
 __device__ __forceinline__ int spare_buffer(int32_t tiles) {
@@ -122,64 +123,77 @@ __device__ __forceinline__ void publish_wide_factors(const SparseAttentionParams
   }
 }
 
-/// Sends a group's accumulators to the same threads of the other block.
+/// Sends a thread's accumulators to the same thread of the other block; `thread` is its number
+/// among those that send.
 __device__ __forceinline__ void send_to_pair(const AttentionShared<kWideHeads>& shared,
                                              const WideAccumulators& acc,
                                              uint32_t thread) {
   AttentionStats<kWideHeads>& stats = shared.stats();
   const uint32_t peer = ptx::cluster_rank() ^ 1U;
-  const uint32_t place =
-      ptx::peer_address(shared.base + stats.peer_spare * kTileBytes + thread * 16, peer);
+  const uint32_t place = ptx::peer_address(shared.base + stats.peer_spare * kTileBytes, peer);
   const uint32_t came = ptx::peer_address(&stats.lines_came[0], peer);
-  float scale[2];
-  uint32_t inverse[2];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    float most = 0;
-#pragma unroll
-    for (int i = 0; i < 128; i += 4) {
-      most = fmaxf(most, fmaxf(fabsf(acc[i + 2 * h]), fabsf(acc[i + 2 * h + 1])));
-    }
-    // Its power of two goes to 2^14; not above 2^125, whose inverse is still a normal number.
-    const uint32_t power = max(__float_as_uint(most) & 0x7F800000U, 16U << 23);
-    scale[h] = __uint_as_float((268U << 23) - power);
-    inverse[h] = power - (14U << 23);
-  }
   ptx::barrier_wait_cluster_or_leave(&stats.may_send, 0);
-  ptx::store_async_8(place + kPairChunks * kGroupThreads * 16 - thread * 8,
-                     static_cast<uint64_t>(inverse[0]) | (static_cast<uint64_t>(inverse[1]) << 32),
-                     came);
 #pragma unroll
-  for (int chunk = 0; chunk < kPairChunks; ++chunk) {
-    const float* from = acc + 8 * chunk;
-    float4 words;
-    words.x = __uint_as_float(ptx::pack_half(from[0] * scale[0], from[1] * scale[0]));
-    words.y = __uint_as_float(ptx::pack_half(from[2] * scale[1], from[3] * scale[1]));
-    words.z = __uint_as_float(ptx::pack_half(from[4] * scale[0], from[5] * scale[0]));
-    words.w = __uint_as_float(ptx::pack_half(from[6] * scale[1], from[7] * scale[1]));
-    ptx::push_float4(place + chunk * kGroupThreads * 16,
-                     words,
-                     came + chunk / kLineChunks * sizeof(ptx::Barrier));
+  for (int line = 0; line < kPairLines; ++line) {
+    const float* from = acc + 32 * line;
+    const uint32_t barrier = came + line * sizeof(ptx::Barrier);
+    float scale[2];
+    uint32_t inverse[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float most = 0;
+#pragma unroll
+      for (int i = 2 * h; i < 32; i += 4) {
+        most = fmaxf(most, fmaxf(fabsf(from[i]), fabsf(from[i + 1])));
+      }
+      // Its power of two goes to 2^14; not above 2^125, whose inverse is still a normal number.
+      const uint32_t power = max(__float_as_uint(most) & 0x7F800000U, 16U << 23);
+      scale[h] = __uint_as_float((268U << 23) - power);
+      inverse[h] = power - (14U << 23);
+    }
+    ptx::store_async_8(
+        place + kPairScales + (line * kGroupThreads + thread) * 8,
+        static_cast<uint64_t>(inverse[0]) | (static_cast<uint64_t>(inverse[1]) << 32),
+        barrier);
+#pragma unroll
+    for (int chunk = 0; chunk < kLineChunks; ++chunk) {
+      uint32_t word[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        word[i] = ptx::pack_half(from[8 * chunk + 2 * i] * scale[i % 2],
+                                 from[8 * chunk + 2 * i + 1] * scale[i % 2]);
+      }
+      ptx::push_float4(place + ((line * kLineChunks + chunk) * kGroupThreads + thread) * 16,
+                       make_float4(__uint_as_float(word[0]),
+                                   __uint_as_float(word[1]),
+                                   __uint_as_float(word[2]),
+                                   __uint_as_float(word[3])),
+                       barrier);
+    }
   }
 }
 
-/// Multiplies a line's places with the factors and adds what the other block sent.
-__device__ __forceinline__ void join_line(const AttentionShared<kWideHeads>& shared,
-                                          WideAccumulators& acc,
+/// Multiplies a line's places with the factors and adds what the other block sent to `place`.
+__device__ __forceinline__ void join_line(WideAccumulators& acc,
                                           int line,
                                           const uint8_t* place,
+                                          uint32_t thread,
                                           const float (&own)[2],
                                           const float (&other)[2]) {
+  const float2 inverse =
+      *reinterpret_cast<const float2*>(place + kPairScales + (line * kGroupThreads + thread) * 8);
+  const float factor[2] = {other[0] * inverse.x, other[1] * inverse.y};
 #pragma unroll
   for (int chunk = line * kLineChunks; chunk < (line + 1) * kLineChunks; ++chunk) {
-    const auto words = *reinterpret_cast<const uint4*>(place + chunk * kGroupThreads * 16);
+    const uint4 words =
+        *reinterpret_cast<const uint4*>(place + (chunk * kGroupThreads + thread) * 16);
     const uint32_t word[4] = {words.x, words.y, words.z, words.w};
     float* to = acc + 8 * chunk;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 values = ptx::unpack_half(word[i]);
-      to[2 * i] = __fmaf_rn(values.x, other[i % 2], to[2 * i] * own[i % 2]);
-      to[2 * i + 1] = __fmaf_rn(values.y, other[i % 2], to[2 * i + 1] * own[i % 2]);
+      to[2 * i] = __fmaf_rn(values.x, factor[i % 2], to[2 * i] * own[i % 2]);
+      to[2 * i + 1] = __fmaf_rn(values.y, factor[i % 2], to[2 * i + 1] * own[i % 2]);
     }
   }
 }
@@ -296,19 +310,15 @@ __device__ __forceinline__ void finish_wide_block(const SparseAttentionParams& p
     ptx::named_barrier_sync(kTotalsBarrier, kGroupThreads + kOutputThreads);
     const int head = warp * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
     const float own[2] = {stats.part_factors[rank][head], stats.part_factors[rank][head + 8]};
-    float other[2] = {stats.part_factors[rank ^ 1][head], stats.part_factors[rank ^ 1][head + 8]};
-    const uint8_t* sent = shared.base + spare_buffer(tiles) * kTileBytes + slot * 16;
+    const float other[2] = {stats.part_factors[rank ^ 1][head],
+                            stats.part_factors[rank ^ 1][head + 8]};
 #pragma unroll
     for (int line = 0; line < kPairLines; ++line) {  // each as soon as it is there
       if (is_pair) {
         ptx::barrier_wait_cluster_or_leave(&stats.lines_came[line], 0);
         if (line == 0) {
-          const auto inverse =
-              *reinterpret_cast<const float2*>(sent + kPairChunks * kGroupThreads * 16 - slot * 8);
-          other[0] *= inverse.x;
-          other[1] *= inverse.y;
         }
-        join_line(shared, acc, line, sent, own, other);
+        join_line(acc, line, shared.base + spare_buffer(tiles) * kTileBytes, slot, own, other);
       } else {
         float* to = acc + 32 * line;
 #pragma unroll

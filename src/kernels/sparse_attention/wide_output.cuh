@@ -45,13 +45,11 @@ __device__ __forceinline__ uint64_t high_word(uint64_t descriptor) {
 
 /// Leaves acc[4 j + 2 h + i]: head 16 w + l / 4 + 8 h, place 8 j + 2 (l % 4) + i of the group's
 /// 256.
-template <class Meanwhile>
 __device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWideHeads>& shared,
                                                       WideAccumulators& acc,
                                                       int32_t tiles,
                                                       int group,
-                                                      bool is_pair,
-                                                      Meanwhile meanwhile) {
+                                                      bool is_pair) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int head = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
   AttentionStats<kWideHeads>& stats = shared.stats();
@@ -65,7 +63,6 @@ __device__ __forceinline__ void accumulate_wide_tiles(const AttentionShared<kWid
   for (int32_t index = 0; index < min(tiles, 2); ++index) {
     expand_wide_tile(shared, index);
   }
-  meanwhile();  // the first scores are to come
   for (int32_t index = 0; index < tiles; ++index) {
     const int buffer = index % 3;
     ptx::barrier_wait_or_leave(&stats.full[0], index & 1);

@@ -17,6 +17,7 @@
 #include "kernels/ptx/role_registers.cuh"
 #include "kernels/ptx/shared_access.cuh"
 #include "kernels/ptx/shared_store.cuh"
+#include "kernels/sparse_attention/attention_output.cuh"
 #include "kernels/sparse_attention/wide_join.cuh"
 #include "kernels/sparse_attention/wide_tile.cuh"
 
@@ -290,6 +291,9 @@ __device__ __forceinline__ void score_wide_tiles(const SparseAttentionParams& pa
   float maximum[2];
   float sum[2];
   total_wide_sums(state, other, maximum, sum);
+  // Beside the last output product.
+  prepare_stores<kWideHeads>(
+      params, shared, query, head_group * kWideHeads, static_cast<int>(threadIdx.x));
   publish_wide_factors(params, shared, maximum, sum, query, head_group);
   __syncwarp();
   ptx::named_barrier_arrive(kTotalsBarrier, kGroupThreads + kOutputThreads);
