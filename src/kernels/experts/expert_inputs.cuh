@@ -6,8 +6,10 @@
 
 #include "kernels/experts/expert_product.cuh"
 #include "kernels/experts/expert_work.cuh"
+#include "kernels/ptx/arriving_words.cuh"
 #include "kernels/ptx/bulk_copy.cuh"
 #include "kernels/ptx/convert.cuh"
+#include "kernels/ptx/role_registers.cuh"
 #include "kernels/ptx/shared_access.cuh"
 #include "numerics/block_scale.h"
 
@@ -88,8 +90,41 @@ struct UpSupply {
   }
 };
 
+/// Eight values of a block of 128 that sixteen lanes share, as e4m3 codes.
+struct QuantisedEight {
+  uint2 codes;
+  float scale;  // of the block
+};
+
+/// `packed`: eight bf16 values; `thread`: its half of the warp shares the block.
+__device__ __forceinline__ QuantisedEight quantise_eight(uint4 packed, int thread) {
+  const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+  float values[8];
+  float largest = 0.0F;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    values[2 * i] = ptx::low_bf16(words[i]);
+    values[2 * i + 1] = ptx::high_bf16(words[i]);
+    largest = fmaxf(largest, fmaxf(fabsf(values[2 * i]), fabsf(values[2 * i + 1])));
+  }
+  const uint32_t lanes = 0xFFFFU << (thread & 16);
+#pragma unroll
+  for (int distance = 1; distance < 16; distance *= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(lanes, largest, distance));
+  }
+  const float scale = numerics::q8_scale(largest);
+  const float inverse = numerics::float_from_bits((254U << 23) - numerics::float_bits(scale));
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    values[i] *= inverse;
+  }
+  return {make_uint2(ptx::pack_e4m3(values[0], values[1], values[2], values[3]),
+                     ptx::pack_e4m3(values[4], values[5], values[6], values[7])),
+          scale};
+}
+
 /// Quantises the hidden rows of a down item to e4m3 per 128 inputs, blocks [begin, begin + 8).
-template <int kRows>
+template <int kRows, bool kWords>
 __device__ __forceinline__ void quantise_hidden(const Consumer& consumer,
                                                 const Item& item,
                                                 const InputTile<kRows>& tile,
@@ -104,47 +139,44 @@ __device__ __forceinline__ void quantise_hidden(const Consumer& consumer,
   const int chunk = consumer.thread % 16;
   int row = consumer.thread / row_threads;
   row = row < rows ? row : kTokens;
-  const uint16_t* source = consumer.task.hidden_rows +
+  const auto request = [](const uint16_t* from) {
+    if constexpr (kWords) {
+      return ptx::load_words(from);
+    } else {
+      return __ldcg(reinterpret_cast<const uint4*>(from));
+    }
+  };
+  const uint16_t* source = (kWords ? consumer.task.hidden_words : consumer.task.hidden_rows) +
                            static_cast<int64_t>(item.unit.begin + row) * width +
                            (begin + block) * 128 + chunk * 8;
   const int count = item.unit.count;
   uint4 packed = make_uint4(0, 0, 0, 0);
   if (row < count) {
-    packed = __ldcg(reinterpret_cast<const uint4*>(source));
+    packed = request(source);
   }
 #pragma unroll 1
   for (; row < count; row += rows) {  // the sixteen lanes go together
-    const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+    if constexpr (kWords) {
+      ptx::wait_or_leave([&] {
+        if (ptx::has_no_zero(packed)) {
+          return true;
+        }
+        packed = ptx::load_words(source);
+        return false;
+      });
+    }
+    const uint4 eight = packed;
     source += static_cast<int64_t>(rows) * width;
     if (row + rows < count) {
-      packed = __ldcg(reinterpret_cast<const uint4*>(source));
+      packed = request(source);
     }
-    float values[8];
-    float largest = 0.0F;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      values[2 * i] = ptx::low_bf16(words[i]);
-      values[2 * i + 1] = ptx::high_bf16(words[i]);
-      largest = fmaxf(largest, fmaxf(fabsf(values[2 * i]), fabsf(values[2 * i + 1])));
-    }
-    const uint32_t lanes = 0xFFFFU << (consumer.thread & 16);
-#pragma unroll
-    for (int distance = 1; distance < 16; distance *= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(lanes, largest, distance));
-    }
-    const float scale = numerics::q8_scale(largest);
-    const float inverse = numerics::float_from_bits((254U << 23) - numerics::float_bits(scale));
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      values[i] *= inverse;
-    }
+    const QuantisedEight quantised = quantise_eight(eight, consumer.thread);
     const int chunk_16 = (begin + block) % InputTile<kRows>::kBlocks * 8 + chunk / 2;
     ptx::store_shared_8(tile.place(chunk_16, row) + static_cast<uint32_t>(chunk % 2 * 8),
-                        make_uint2(ptx::pack_e4m3(values[0], values[1], values[2], values[3]),
-                                   ptx::pack_e4m3(values[4], values[5], values[6], values[7])));
+                        quantised.codes);
     if (chunk == 0) {
       consumer.group.scales[(begin + block) * kTokens + row] =
-          static_cast<uint16_t>(numerics::float_bits(scale) >> 16);
+          static_cast<uint16_t>(numerics::float_bits(quantised.scale) >> 16);
     }
   }
 }

@@ -45,12 +45,8 @@ __device__ __forceinline__ bool gather_leaves(const Consumer& consumer,
       for (int l = 0; l < kUpLeaves; ++l) {
         value[l] = *reinterpret_cast<const float2*>(&tile.leaves[l][row + 8 * half][column]);
       }
-      // As add_leaf does it; leaves that do not exist are not added.
-      const auto add = [](float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); };
-      float2 total = leaves > 1 ? add(value[0], value[1]) : value[0];
-      if (leaves > 2) {
-        total = add(total, leaves > 3 ? add(value[2], value[3]) : value[2]);
-      }
+      const float2 total = add_up_leaves(
+          value, leaves, [](float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); });
       sum[2 * half] = total.x;
       sum[2 * half + 1] = total.y;
     }
@@ -63,8 +59,8 @@ __device__ __forceinline__ bool gather_leaves(const Consumer& consumer,
 /// serves all three. sum[r] as in wgmma.cuh: tile row 16 * warp + lane / 4 + 8 * (r / 2), token 2 *
 /// (lane % 4) + r % 2. kRows: of the input tile; one or two if the unit has no more tokens.
 /// kRoles: registers are moved between roles, which makes the compiler see by itself what is the
-/// same in all lanes.
-template <bool kFp8, int kRows, bool kRoles>
+/// same in all lanes. kWords: hidden rows are awaited by their words, not by the unit's counter.
+template <bool kFp8, int kRows, bool kRoles, bool kWords>
 __device__ __forceinline__ void run_item(Consumer& consumer,
                                          BlockShared& shared,
                                          const Item& item) {
@@ -86,7 +82,7 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
     consumer.sync();  // the products that read the old content are done
     supply.fetch(0);
     supply.load_scales();
-  } else {
+  } else if constexpr (!kWords) {
     if (consumer.thread == 0) {
       const int up_tiles = 2 * params.width / kExpertTileRows;
       ptx::wait_or_leave([&] { return ptx::load_acquire(task.ready + item.number) >= up_tiles; });
@@ -140,7 +136,7 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
           consumer.sync();  // the products that read the old content are done
         }
         for (int at = begin; at < min(begin + held, blocks); at += 8) {
-          quantise_hidden(consumer, item, input, at);
+          quantise_hidden<kRows, kWords>(consumer, item, input, at);
         }
         ptx::fence_async_shared();
         consumer.sync();
@@ -173,14 +169,45 @@ __device__ __forceinline__ void run_item(Consumer& consumer,
     if (down) {
       store_slots(consumer, item, tile, sum);
     } else if (!share || gather_leaves(consumer, shared.tile, length > 0, sum)) {
-      store_hidden(consumer, item, tile, kFp8 ? params.shared_limit : params.limit, sum);
+      store_hidden<kWords>(consumer, item, tile, kFp8 ? params.shared_limit : params.limit, sum);
     }
+  }
+}
+
+/// What is left of an item whose results are stored, where hidden rows are words; frees its place
+/// in the queue. Up items leave nothing. The last down item of a unit makes its words zero again.
+__device__ __forceinline__ void finish_words_item(const Consumer& consumer, uint32_t place) {
+  const Task& task = consumer.task;
+  GroupShared& group = consumer.group;
+  const Item& item = group.queue[place];
+  if (item.kind == ItemKind::kDown) {
+    int32_t* ready = task.ready + item.number;
+    int32_t readers = 0;  // that had read the words before: this group has
+    if (consumer.thread == 0) {
+      readers = ptx::add_relaxed(ready, 1);
+    }
+    combine<128>(task, group, item, consumer.thread, [&] { consumer.sync(); });
+    if (consumer.thread < 32 && __shfl_sync(0xFFFFFFFFU, readers, 0) == item.items - 1) {
+      const int32_t width = task.params.width;
+      auto* words = reinterpret_cast<uint4*>(task.hidden_words +
+                                             static_cast<int64_t>(item.unit.begin) * width);
+      for (int i = consumer.thread; i < item.unit.count * width / 8; i += 32) {
+        words[i] = make_uint4(0, 0, 0, 0);
+      }
+      if (consumer.thread == 0) {
+        *ready = 0;
+      }
+    }
+  }
+  consumer.sync();  // nobody reads the item or the list of tokens any more
+  if (consumer.thread == 0) {
+    ptx::barrier_arrive(&group.read[place]);
   }
 }
 
 /// A consumer warp group: its items in order. Finishes them itself or leaves that to its finisher.
 /// Units of at most kFew tokens have an input tile of kFew rows.
-template <bool kFinishes, int kFew>
+template <bool kFinishes, bool kWords, int kFew>
 __device__ __forceinline__ void consume(const Task& task, BlockShared& shared, int index) {
   Consumer consumer{task,
                     shared.groups[index],
@@ -197,15 +224,19 @@ __device__ __forceinline__ void consume(const Task& task, BlockShared& shared, i
       return;
     }
     if (item.unit.expert == task.params.num_experts) {
-      run_item<true, kTokens, !kFinishes>(consumer, shared, item);
+      run_item<true, kTokens, !kFinishes, kWords>(consumer, shared, item);
     } else if (item.unit.count <= kFew) {
-      run_item<false, kFew, !kFinishes>(consumer, shared, item);
+      run_item<false, kFew, !kFinishes, kWords>(consumer, shared, item);
     } else {
-      run_item<false, kTokens, !kFinishes>(consumer, shared, item);
+      run_item<false, kTokens, !kFinishes, kWords>(consumer, shared, item);
     }
     if constexpr (kFinishes) {
       consumer.sync();
-      finish_item<128>(task, group, index, place, consumer.thread, [&] { consumer.sync(); });
+      if constexpr (kWords) {
+        finish_words_item(consumer, place);
+      } else {
+        finish_item<128>(task, group, index, place, consumer.thread, [&] { consumer.sync(); });
+      }
     } else {
       __syncwarp();
       if (consumer.thread % 32 == 0) {

@@ -45,6 +45,16 @@ struct RawFp4 {
   uint2 words;
 };
 
+__device__ __forceinline__ void expand_raw(const RawFp4& raw, Weights& out) {
+  const uint32_t codes[8] = {
+      raw.low.x, raw.low.y, raw.low.z, raw.low.w, raw.high.x, raw.high.y, raw.high.z, raw.high.w};
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    expand_word(codes[2 * j], out.a[j][0], out.a[j][2]);
+    expand_word(codes[2 * j + 1], out.a[j][1], out.a[j][3]);
+  }
+}
+
 /// Takes blocks from the ring in order. `fetch` brings the next block's raw form into registers
 /// ahead of time, `expand` makes the operand of it. A stage (an even FP4 block and the next, or one
 /// FP8 block) is freed when its last block is in registers.
@@ -98,19 +108,7 @@ struct WeightReader {
       raw.words = ptx::load_shared_8(lane.words + offset + 4096);
       release(out.a[0][0] & out.a[1][0] & out.a[2][0] & out.a[3][0] & raw.words.x);
     } else {
-      const uint32_t codes[8] = {raw.low.x,
-                                 raw.low.y,
-                                 raw.low.z,
-                                 raw.low.w,
-                                 raw.high.x,
-                                 raw.high.y,
-                                 raw.high.z,
-                                 raw.high.w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        expand_word(codes[2 * j], out.a[j][0], out.a[j][2]);
-        expand_word(codes[2 * j + 1], out.a[j][1], out.a[j][3]);
-      }
+      expand_raw(raw, out);
     }
     out.words = raw.words;
   }
@@ -217,6 +215,16 @@ __device__ __forceinline__ void finish_block(Weights& weights,
     sum[i] = fmaf(
         block[i], i % 2 == 0 ? ptx::low_bf16(token_scales) : ptx::high_bf16(token_scales), sum[i]);
   }
+}
+
+/// Sum of an up product's leaves as add_leaf does it; those that do not exist are not added.
+template <class T, class Add>
+__device__ __forceinline__ T add_up_leaves(const T (&value)[kUpLeaves], int leaves, Add add) {
+  T total = leaves > 1 ? add(value[0], value[1]) : value[0];
+  if (leaves > 2) {
+    total = add(total, leaves > 3 ? add(value[2], value[3]) : value[2]);
+  }
+  return total;
 }
 
 /// Sums of up to eight leaves by a balanced binary tree: leaf l waits at the level of its trailing

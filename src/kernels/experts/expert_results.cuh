@@ -20,6 +20,7 @@ __device__ __forceinline__ float clamped_swiglu(float gate, float up, float limi
 }
 
 /// Gate and up of a channel sit in one lane: SwiGLU, route weight and the store of the hidden rows.
+template <bool kWords>
 __device__ __forceinline__ void store_hidden(const Consumer& consumer,
                                              const Item& item,
                                              int tile,
@@ -37,6 +38,9 @@ __device__ __forceinline__ void store_hidden(const Consumer& consumer,
           numerics::bf16_from_float(clamped_swiglu(gate, up, limit) * item.unit.weights[column]);
       const int64_t at =
           static_cast<int64_t>(item.unit.begin + column) * task.params.width + channel;
+      if constexpr (kWords) {
+        ptx::store_arriving_bf16(task.hidden_words + at, value);
+      }
       task.hidden_rows[at] = value;
     }
   }

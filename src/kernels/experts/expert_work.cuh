@@ -85,6 +85,7 @@ struct Task {
   int32_t* done;   // [tokens, hidden / 64]
   int32_t max_units;
   uint16_t* hidden_rows;
+  uint16_t* hidden_words;  // the same in small steps, zero where not there yet
   void* slot_rows;
   int32_t most_run;              // of down tiles
   int32_t most_up_run;           // a power of two

@@ -56,13 +56,17 @@ struct ExpertsParams {
 /// Places inside the workspace, in bytes.
 struct ExpertsWorkspace {
   int64_t ready = 0;          // i32 [units]: finished up tiles
-  int64_t done = 0;           // i32 [num_tokens, hidden / 64]: finished slots
+  int64_t done = 0;           // i32 [num_tokens, hidden / 64]: finished slots; room for four tokens
+  int64_t hidden_words = 0;   // bf16 [num_tokens * slots, width] of a small step
   int64_t counter_bytes = 0;  // everything before this must be zero
   int64_t hidden_rows = 0;    // bf16 [num_tokens * slots, width], in list order
   int64_t slot_rows = 0;      // bf16 or f32 [num_tokens, slots, hidden]
   int64_t bytes = 0;
 };
 ExpertsWorkspace experts_workspace(const ExpertsParams& params);
+
+/// Few up tiles, if every unit there may be comes: the step is one of waits.
+bool small_expert_step(const ExpertsParams& params);
 
 bool experts_supported(const ExpertsParams& params);
 

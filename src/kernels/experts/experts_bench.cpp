@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/benching/kernel_bench.h"
+#include "kernels/experts/expert_forms.h"
 #include "kernels/experts/expert_tiles.h"
 #include "kernels/experts/testing/expert_scene.h"
 
@@ -153,10 +154,10 @@ void measure_row(
   RandomValues random(static_cast<uint64_t>(tokens * 10 + split));
   const int sets = BenchContext::sets_for(expert_bytes * std::min(tokens * kTop, 200));
   std::vector<Step> steps;
-  int64_t experts = 0;
+  int64_t all_experts = 0;
   for (int i = 0; i < sets; ++i) {
     steps.push_back(make_step(w, tokens, width, zipf, shared, random, bench.stream().get()));
-    experts += steps.back().experts;
+    all_experts += steps.back().experts;
   }
   const ExpertsWorkspace place = experts_workspace(steps[0].params);
   device::Buffer<std::byte> workspace(place.bytes);
@@ -166,15 +167,28 @@ void measure_row(
     step.params.workspace = workspace.data();
   }
   bench.stream().synchronize();
-  bench.measure({.row = row,
-                 .mode = "invariant",
-                 .bytes = experts * expert_bytes / sets + shared_bytes,
-                 .flop = 6.0 * tokens * (kTop + (shared ? 1 : 0)) * kHidden * width,
-                 .ceiling = Ceiling::kRead},
-                sets,
-                [&](cudaStream_t stream, int set) {
-                  launch_experts(steps[static_cast<std::size_t>(set)].params, stream);
-                });
+  const BenchRow named{.row = row,
+                       .mode = "invariant",
+                       .bytes = all_experts * expert_bytes / sets + shared_bytes,
+                       .flop = 6.0 * tokens * (kTop + (shared ? 1 : 0)) * kHidden * width,
+                       .ceiling = Ceiling::kRead};
+  const auto launch_set = [&](cudaStream_t stream, int set) {
+    launch_experts(steps[static_cast<std::size_t>(set)].params, stream);
+  };
+  if (experts::solo_supported(steps[0].params)) {
+    BenchRow other = named;
+    other.implementation = "sm90-persistent";
+    bench.measure_ab(
+        named,
+        launch_set,
+        other,
+        [&](cudaStream_t stream, int set) {
+          experts::launch_persistent(steps[static_cast<std::size_t>(set)].params, stream);
+        },
+        sets);
+  } else {
+    bench.measure(named, sets, launch_set);
+  }
 }
 
 void run(BenchContext& bench) {

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "device/launch.h"
 #include "kernels/experts/expert_finisher.cuh"
+#include "kernels/experts/expert_forms.h"
 #include "kernels/experts/expert_items.cuh"
 #include "kernels/experts/expert_producer.cuh"
 #include "kernels/experts/expert_work.cuh"
@@ -18,7 +19,7 @@ namespace baleen::kernels {
 namespace experts {
 namespace {
 
-/// With finishers, or for small steps without.
+/// With finishers, or for small steps without; those with hidden rows as words or without.
 template <bool kFinishers>
 struct Form {
   static constexpr int kThreads = kGroups * (128 + 32 + (kFinishers ? 32 : 0));
@@ -66,7 +67,7 @@ __device__ __forceinline__ void prepare(BlockShared& shared) {
   }
 }
 
-template <bool kFinishers>
+template <bool kFinishers, bool kWords>
 __global__ void __launch_bounds__(Form<kFinishers>::kThreads, 1)
     experts_kernel(const __grid_constant__ Task task) {
   extern __shared__ __align__(1024) uint8_t memory[];
@@ -88,11 +89,11 @@ __global__ void __launch_bounds__(Form<kFinishers>::kThreads, 1)
     if (index == kGroups) {
       produce<kFinishers>(task, shared, warp, first);
     } else {
-      consume<true, kFew>(task, shared, index);
+      consume<true, kWords, kFew>(task, shared, index);
     }
   } else if (index < kGroups) {
     ptx::grow_registers<kConsumerRegisters>();
-    consume<false, kFew>(task, shared, index);
+    consume<false, false, kFew>(task, shared, index);
   } else if (index == kGroups) {
     ptx::shrink_registers<kOtherRegisters>();
     produce<kFinishers>(task, shared, warp, first);
@@ -102,14 +103,14 @@ __global__ void __launch_bounds__(Form<kFinishers>::kThreads, 1)
   }
 }
 
-template <bool kFinishers>
+template <bool kFinishers, bool kWords>
 void launch(const Task& task, int blocks, device::StreamHandle stream) {
   device::launch(stream,
                  {.grid = dim3(static_cast<unsigned>(blocks)),
                   .block = dim3(Form<kFinishers>::kThreads),
                   .shared_bytes = sizeof(BlockShared),
                   .programmatic = task.params.programmatic},
-                 experts_kernel<kFinishers>,
+                 experts_kernel<kFinishers, kWords>,
                  task);
 }
 
@@ -128,6 +129,14 @@ void launch_experts(const ExpertsParams& params, device::StreamHandle stream) {
   if (params.num_tokens == 0) {
     return;
   }
+  if (experts::solo_supported(params)) {
+    experts::launch_solo(params, stream);
+  } else {
+    experts::launch_persistent(params, stream);
+  }
+}
+
+void experts::launch_persistent(const ExpertsParams& params, device::StreamHandle stream) {
   int device = 0;
   int blocks = 0;
   BALEEN_CUDA_CHECK(cudaGetDevice(&device));
@@ -145,16 +154,17 @@ void launch_experts(const ExpertsParams& params, device::StreamHandle stream) {
                                             params.num_experts,
                                             params.shared_up != nullptr));
   task.hidden_rows = reinterpret_cast<uint16_t*>(base + place.hidden_rows);
+  task.hidden_words = reinterpret_cast<uint16_t*>(base + place.hidden_words);
   task.slot_rows = base + place.slot_rows;
   experts::plan_task(task, blocks);
   // Measured: with up to four up tiles per worker, if every unit there may be comes, the form
   // without finishers is quicker (and much so with few units), beyond it is not.
-  const int64_t up_tiles =
-      static_cast<int64_t>(task.max_units) * (2 * params.width / kExpertTileRows);
-  if (up_tiles <= static_cast<int64_t>(blocks) * experts::kGroups * 4) {
-    experts::launch<false>(task, blocks, stream);
+  if (!small_expert_step(params)) {
+    experts::launch<true, false>(task, blocks, stream);
+  } else if (place.counter_bytes > place.hidden_words) {
+    experts::launch<false, true>(task, blocks, stream);
   } else {
-    experts::launch<true>(task, blocks, stream);
+    experts::launch<false, false>(task, blocks, stream);
   }
 }
 
