@@ -65,11 +65,13 @@ struct LinearTask {
 
 inline constexpr int32_t kMaxLinearTasks = 6;
 
-/// Overrides of what the planner would choose; 0 means its choice. For benchmarks.
+/// Overrides of what the planner would choose; 0 means its choice. For benchmarks and tests. Any of
+/// them but `split` asks for the ring form.
 struct LinearTuning {
   int32_t cluster = 0;       // blocks that share a sum: 1, 2, 4 or 8
   int32_t num_clusters = 0;  // clusters that share the row blocks
   int32_t stages = 0;        // 16 KiB weight copies in flight per block
+  int32_t split = 0;         // the direct form (linear_direct.cuh): a block owns 64 / split rows
 };
 
 struct LinearParams {

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "device/tensor_map.h"
 #include "kernels/linear/linear_device.h"
+#include "kernels/linear/linear_direct.h"
 #include "kernels/linear/linear_layout.h"
 #include "kernels/linear/linear_plan.h"
 
@@ -105,12 +106,21 @@ void launch_linear_tasks(const LinearParams& given,
   if (plan.num_items == 0) {
     return;
   }
+  for (int32_t t = 0; t < params.num_tasks; ++t) {
+    check_task(params.tasks[static_cast<std::size_t>(t)], t);
+  }
+  if (row_tiles == 1) {
+    const DirectPlan direct = plan_direct(params, plan);
+    if (direct.warp_groups > 0) {
+      launch_direct_linear(params, plan, direct, stream);
+      return;
+    }
+  }
   LinearDeviceParams device_params = {};
   LinearXMaps x_maps = {};
   int32_t item = 0;
   for (int32_t t = 0; t < params.num_tasks; ++t) {
     const auto at = static_cast<std::size_t>(t);
-    check_task(params.tasks[at], t);
     device_params.tasks[at] = describe(params.tasks[at], plan.tasks[at], plan);
     if (!x_is_resident(plan.token_tile)) {
       x_maps.maps[at] = map_of_x(params.tasks[at], plan, row_tiles, params.num_tokens);

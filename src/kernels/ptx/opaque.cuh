@@ -19,4 +19,11 @@ __device__ __forceinline__ void keep_in_register(T& value) {
   }
 }
 
+/// The same value, of which the compiler knows only the register: a choice between elements of an
+/// array stays a choice between registers, instead of becoming an index into memory.
+__device__ __forceinline__ float opaque(float value) {
+  asm volatile("" : "+f"(value));
+  return value;
+}
+
 }  // namespace baleen::kernels::ptx

@@ -32,6 +32,16 @@ __device__ __forceinline__ uint32_t load_static_byte(const uint8_t* global) {
   return value;
 }
 
+/// 16 bytes that a kernel before this one may have written; keeps its place among volatile loads.
+__device__ __forceinline__ uint4 load_fresh_16(const uint4* global) {
+  uint4 value;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(global)
+               : "memory");
+  return value;
+}
+
 /// One float, 4-byte aligned.
 __device__ __forceinline__ float load_static_one(const float* global) {
   float value;
