@@ -61,7 +61,7 @@ struct CompressorPoolParams {
   float* pooled = nullptr;  // f32 [max_entries, dims], out: values before bf16; null: not kept
 };
 
-/// H100, H200. `blocks_per_entry` (kC128 alone): 1, 2 or 4 blocks of a cluster share an entry; 0
+/// H100, H200. `blocks_per_entry` (kC128 alone): 1, or 8 blocks of a cluster share an entry; 0
 /// chooses by max_entries. It changes no bit.
 void compressor_pool_sm90(const CompressorPoolParams& params,
                           device::StreamHandle stream,

@@ -2,7 +2,9 @@
 
 #include "base/check.h"
 #include "device/launch.h"
+#include "device/resident_clusters.h"
 #include "device/tensor_map.h"
+#include "kernels/compressor_pool/cluster_pool_sm90.cuh"
 #include "kernels/compressor_pool/compressor_checks.h"
 #include "kernels/compressor_pool/dense_pool_sm90.cuh"
 #include "kernels/compressor_pool/overlap_pool_sm90.cuh"
@@ -11,6 +13,7 @@ namespace baleen::kernels {
 namespace {
 
 constexpr int kDenseStages = 24;  // of 8 KB
+constexpr int kFewEntries = 64;   // of ratio 128: up to here clusters are quicker
 static_assert(dense_shared<kDenseStages>() <= 227 * 1024);
 
 int multiprocessors() {
@@ -30,15 +33,25 @@ void launch_overlap(const CompressorPoolParams& params, cudaStream_t stream) {
                  params);
 }
 
-template <int kBlocks>
-void launch_dense(const CompressorPoolParams& params, cudaStream_t stream) {
-  const int clusters = std::min(multiprocessors() / kBlocks, params.max_entries);
+void launch_cluster(const CompressorPoolParams& params, cudaStream_t stream) {
+  static const int resident = device::resident_clusters(
+      cluster_pool_kernel, {.block = dim3(kClusterThreads), .cluster = kClusterBlocks});
+  const int clusters = std::min(resident, params.max_entries);
   device::launch(stream,
-                 {.grid = dim3(static_cast<unsigned>(clusters * kBlocks)),
+                 {.grid = dim3(static_cast<unsigned>(clusters * kClusterBlocks)),
+                  .block = dim3(kClusterThreads),
+                  .cluster = kClusterBlocks},
+                 cluster_pool_kernel,
+                 params);
+}
+
+void launch_dense(const CompressorPoolParams& params, cudaStream_t stream) {
+  const int blocks = std::min(multiprocessors(), params.max_entries);
+  device::launch(stream,
+                 {.grid = dim3(static_cast<unsigned>(blocks)),
                   .block = dim3(kDenseThreads),
-                  .cluster = kBlocks,
                   .shared_bytes = dense_shared<kDenseStages>()},
-                 dense_pool_kernel<kBlocks, kDenseStages>,
+                 dense_pool_kernel<kDenseStages>,
                  params,
                  dense_rows_map(params));
 }
@@ -49,11 +62,11 @@ void compressor_pool_sm90(const CompressorPoolParams& params,
                           device::StreamHandle stream,
                           int32_t blocks_per_entry) {
   check_compressor_params(params);
-  BALEEN_CHECK(blocks_per_entry == 0 ||
-                   (params.kind == CompressorKind::kC128 &&
-                    (blocks_per_entry == 1 || blocks_per_entry == 2 || blocks_per_entry == 4)),
-               "blocks_per_entry={}",
-               blocks_per_entry);
+  BALEEN_CHECK(
+      blocks_per_entry == 0 || (params.kind == CompressorKind::kC128 &&
+                                (blocks_per_entry == 1 || blocks_per_entry == kClusterBlocks)),
+      "blocks_per_entry={}",
+      blocks_per_entry);
   if (params.max_entries == 0) {
     return;
   }
@@ -67,16 +80,13 @@ void compressor_pool_sm90(const CompressorPoolParams& params,
     case CompressorKind::kC128:
       break;
   }
-  if (blocks_per_entry == 0) {  // as many blocks as fill the card
-    const int per_entry = multiprocessors() / params.max_entries;
-    blocks_per_entry = per_entry >= 4 ? 4 : per_entry >= 2 ? 2 : 1;
+  if (blocks_per_entry == 0) {
+    blocks_per_entry = params.max_entries <= kFewEntries ? kClusterBlocks : 1;
   }
-  if (blocks_per_entry == 4) {
-    launch_dense<4>(params, stream);
-  } else if (blocks_per_entry == 2) {
-    launch_dense<2>(params, stream);
+  if (blocks_per_entry == kClusterBlocks) {
+    launch_cluster(params, stream);
   } else {
-    launch_dense<1>(params, stream);
+    launch_dense(params, stream);
   }
 }
 

@@ -1,18 +1,17 @@
 #pragma once
-// Pool of ratio-128 compressors on Hopper. An entry is 128 rows of 512 values and scores, 512 KB.
-// One block (or a cluster of 2 or 4) walks it in slices of 128 channels; consumer warp w owns run
-// w, the slots 16 w .. 16 w + 15: it keeps their scores in registers, the block finds the exact
-// maximum, the warp sums its run in slot order, and the runs are added in order. A tail warp
-// finishes and stores the entry while the next one is pooled; a producer warp keeps kStages tiles
-// of 8 KB (scores or values of a run) in flight, across slices and entries.
+// Pool of ratio-128 compressors on Hopper for many entries. An entry is 128 rows of 512 values and
+// scores, 512 KB. A block walks it in slices of 128 channels; consumer warp w owns run w, the slots
+// 16 w .. 16 w + 15: it keeps their scores in registers, the block finds the exact maximum, the
+// warp sums its run in slot order, and the runs are added in order. A tail warp finishes and stores
+// the entry while the next one is pooled; a producer warp keeps kStages tiles of 8 KB (scores or
+// values of a run) in flight, across slices and entries.
 //
-//   dense_pool_kernel<1, 24><<<blocks, kDenseThreads, dense_shared<24>()>>>(params, rows_map);
+//   dense_pool_kernel<24><<<blocks, kDenseThreads, dense_shared<24>()>>>(params, rows_map);
 
 #include "device/tensor_map.h"
 #include "kernels/compressor_pool/pool_math.cuh"
 #include "kernels/compressor_pool/pool_tail.cuh"
 #include "kernels/ptx/bulk_copy.cuh"
-#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 
@@ -89,8 +88,7 @@ __device__ __forceinline__ void produce_dense_unit(const CompressorPoolParams& p
   }
 }
 
-/// kBlocks: blocks of a cluster that share the slices of one entry; block 0 stores it.
-template <int kBlocks, int kStages>
+template <int kStages>
 __global__ void __launch_bounds__(kDenseThreads, 1)
     dense_pool_kernel(const __grid_constant__ CompressorPoolParams params,
                       const __grid_constant__ CUtensorMap rows_map) {
@@ -103,12 +101,11 @@ __global__ void __launch_bounds__(kDenseThreads, 1)
   auto* about = reinterpret_cast<DenseStage*>(pooled + 2 * kKvDims);
   auto* full = reinterpret_cast<ptx::Barrier*>(about + kStages);
   ptx::Barrier* empty = full + kStages;
-  ptx::Barrier* pooled_full = empty + kStages;  // [2], in block 0: all slices have arrived
-  ptx::Barrier* pooled_free = pooled_full + 2;  // [2], in every block: block 0 has read them
+  ptx::Barrier* pooled_full = empty + kStages;  // [2]
+  ptx::Barrier* pooled_free = pooled_full + 2;  // [2]
 
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int rank = kBlocks > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
   if (threadIdx.x == 0) {
     ptx::prefetch_tensor_map(&rows_map);
     for (int i = 0; i < kStages; ++i) {
@@ -116,18 +113,14 @@ __global__ void __launch_bounds__(kDenseThreads, 1)
       ptx::barrier_init(&empty[i], 1);
     }
     for (int i = 0; i < 2; ++i) {
-      ptx::barrier_init(&pooled_full[i], kBlocks * kCombineWarps);
+      ptx::barrier_init(&pooled_full[i], kCombineWarps);
       ptx::barrier_init(&pooled_free[i], 1);
     }
     ptx::fence_barrier_init();
   }
-  if constexpr (kBlocks > 1) {
-    ptx::cluster_sync();
-  } else {
-    __syncthreads();
-  }
-  const int32_t first = static_cast<int32_t>(blockIdx.x) / kBlocks;
-  const int32_t step = static_cast<int32_t>(gridDim.x) / kBlocks;
+  __syncthreads();
+  const auto first = static_cast<int32_t>(blockIdx.x);
+  const auto step = static_cast<int32_t>(gridDim.x);
   ptx::wait_for_predecessor();
   const int32_t count = entry_count(params);
 
@@ -138,7 +131,7 @@ __global__ void __launch_bounds__(kDenseThreads, 1)
       const int4 low = record[0];
       const int4 high = record[1];
       const CompressorPlanEntry plan = {low.x, low.y, low.z, low.w, high.x, high.y, 0, 0};
-      for (int slice = rank; slice < kDenseSlices; slice += kBlocks) {
+      for (int slice = 0; slice < kDenseSlices; ++slice) {
         for (int unit = 0; unit < 2 * kDenseRuns; ++unit, ++turn) {
           const int stage = turn % kStages;
           ptx::barrier_wait(&empty[stage], ((turn / kStages) & 1) ^ 1);
@@ -158,18 +151,18 @@ __global__ void __launch_bounds__(kDenseThreads, 1)
   } else if (warp == kDenseRuns) {  // tail
     const float frequency = __ldg(params.frequencies + lane);
     int32_t num_stored = 0;
-    for (int32_t entry = first; entry < count && rank == 0; entry += step) {
+    for (int32_t entry = first; entry < count; entry += step) {
       const CompressorPlanEntry record = params.plan[entry];
       if (record.destination < 0) {
         continue;
       }
       const int buffer = num_stored & 1;
-      ptx::barrier_wait_cluster(&pooled_full[buffer], (num_stored / 2) & 1);
+      ptx::barrier_wait(&pooled_full[buffer], (num_stored / 2) & 1);
       store_pooled_kv(
           params, pooled + buffer * kKvDims, frequency, record.end_position, record.destination);
       __syncwarp();
-      if (lane < kBlocks) {
-        ptx::barrier_arrive_remote(&pooled_free[buffer], static_cast<uint32_t>(lane));
+      if (lane == 0) {
+        ptx::barrier_arrive(&pooled_free[buffer]);
       }
       ++num_stored;
     }
@@ -185,7 +178,7 @@ __global__ void __launch_bounds__(kDenseThreads, 1)
     for (int32_t entry = first; entry < count; entry += step) {
       const int buffer = num_stored & 1;
       DenseStage here = {};
-      for (int slice = rank; slice < kDenseSlices; slice += kBlocks, turn += 2 * kDenseRuns) {
+      for (int slice = 0; slice < kDenseSlices; ++slice, turn += 2 * kDenseRuns) {
         float4 scores[kRunSlots];  // position bias first, then bias + score
 #pragma unroll
         for (int i = 0; i < kRunSlots; ++i) {
@@ -262,14 +255,10 @@ __global__ void __launch_bounds__(kDenseThreads, 1)
           if (params.pooled != nullptr) {
             params.pooled[static_cast<int64_t>(here.entry) * kKvDims + at] = result;
           }
-          if (slice == rank && num_stored >= 2) {
-            ptx::barrier_wait_cluster(&pooled_free[buffer], ((num_stored / 2) & 1) ^ 1);
+          if (slice == 0 && num_stored >= 2) {
+            ptx::barrier_wait(&pooled_free[buffer], ((num_stored / 2) & 1) ^ 1);
           }
-          uint16_t* row = pooled + buffer * kKvDims;
-          if constexpr (kBlocks > 1) {
-            row = ptx::peer_pointer(row, 0);
-          }
-          row[at] = numerics::bf16_from_float(result);
+          pooled[buffer * kKvDims + at] = numerics::bf16_from_float(result);
         }
       }
       if (here.destination < 0) {
@@ -278,15 +267,11 @@ __global__ void __launch_bounds__(kDenseThreads, 1)
       if (warp < kCombineWarps) {
         __syncwarp();
         if (lane == 0) {
-          ptx::barrier_arrive_remote(&pooled_full[buffer], 0);
+          ptx::barrier_arrive(&pooled_full[buffer]);
         }
       }
       ++num_stored;
     }
-  }
-  if constexpr (kBlocks > 1) {
-    __syncwarp();
-    ptx::cluster_sync();  // no block ends while block 0 may still signal it
   }
 }
 

@@ -20,6 +20,7 @@
 
 #include "base/check.h"
 #include "device/launch.h"
+#include "device/resident_clusters.h"
 #include "device/tensor_map.h"
 #include "kernels/cache_entry/row_math.cuh"
 #include "kernels/hyper_connection/hyper_connection.h"
@@ -303,26 +304,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kWidth>
 int resident_clusters() {
-  auto* kernel = hc_fused_kernel<kWidth, false, false>;
-  BALEEN_CUDA_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         static_cast<int>(sizeof(Arena<kWidth>))));
-  BALEEN_CUDA_CHECK(cudaFuncSetAttribute(
-      reinterpret_cast<const void*>(kernel), cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = kCluster;
-  attribute.val.clusterDim.y = 1;
-  attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(kCluster * 16);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = sizeof(Arena<kWidth>);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;
-  BALEEN_CUDA_CHECK(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
-  return clusters;
+  return device::resident_clusters(
+      hc_fused_kernel<kWidth, false, false>,
+      {.block = dim3(kThreads), .cluster = kCluster, .shared_bytes = sizeof(Arena<kWidth>)});
 }
 
 /// Where an output lies where an input does, the clusters of a split group would meet.
@@ -339,7 +323,7 @@ bool outputs_apart(const HcFusedParams& p) {
 template <int kWidth>
 void launch_form(const HcFusedParams& params, device::StreamHandle stream) {
   using Shared = Arena<kWidth>;
-  static const int clusters = std::max(1, resident_clusters<kWidth>());
+  static const int clusters = resident_clusters<kWidth>();
   const int capacity = clusters * Shared::kTokens;
   const int passes = (params.num_tokens + capacity - 1) / capacity;
   // Measured: beyond, two clusters per group leave too few groups.

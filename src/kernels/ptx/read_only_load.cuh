@@ -1,6 +1,6 @@
 #pragma once
-// ld.global.nc: 16-byte loads of data that nothing writes while the kernel runs, past L1. Volatile,
-// so that loads issued before a dependency wait stay before it.
+// ld.global.nc: loads of data that nothing writes while the kernel runs, past L1. Volatile, so that
+// loads issued before a dependency wait stay before it.
 //
 //   float4 w = ptx::load_static(weight + 4 * lane);   // 16-byte aligned
 
@@ -12,6 +12,15 @@ __device__ __forceinline__ float4 load_static(const float* global) {
   float4 value;
   asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "l"(global));
+  return value;
+}
+
+/// Two floats, 8-byte aligned.
+__device__ __forceinline__ float2 load_static_two(const float* global) {
+  float2 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.f32 {%0, %1}, [%2];"
+               : "=f"(value.x), "=f"(value.y)
                : "l"(global));
   return value;
 }
