@@ -22,7 +22,6 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/convert.cuh"
 #include "kernels/ptx/exp2.cuh"
-#include "kernels/ptx/half_pair.cuh"
 #include "kernels/ptx/push_to_peer.cuh"
 #include "kernels/ptx/remote_arrive.cuh"
 #include "kernels/ptx/role_registers.cuh"
@@ -160,8 +159,8 @@ __device__ __forceinline__ void send_to_pair(const AttentionShared<kWideHeads>& 
       uint32_t word[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        word[i] = ptx::pack_half(from[8 * chunk + 2 * i] * scale[i % 2],
-                                 from[8 * chunk + 2 * i + 1] * scale[i % 2]);
+        word[i] = ptx::pack_f16(from[8 * chunk + 2 * i] * scale[i % 2],
+                                from[8 * chunk + 2 * i + 1] * scale[i % 2]);
       }
       ptx::push_float4(place + ((line * kLineChunks + chunk) * kGroupThreads + thread) * 16,
                        make_float4(__uint_as_float(word[0]),
@@ -191,7 +190,7 @@ __device__ __forceinline__ void join_line(WideAccumulators& acc,
     float* to = acc + 8 * chunk;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float2 values = ptx::unpack_half(word[i]);
+      const float2 values = ptx::unpack_f16(word[i]);
       to[2 * i] = __fmaf_rn(values.x, factor[i % 2], to[2 * i] * own[i % 2]);
       to[2 * i + 1] = __fmaf_rn(values.y, factor[i % 2], to[2 * i + 1] * own[i % 2]);
     }
