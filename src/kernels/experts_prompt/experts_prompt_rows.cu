@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "device/launch.h"
+#include "kernels/experts/quantise_eight.cuh"
 #include "kernels/experts_prompt/experts_prompt.h"
 #include "kernels/experts_prompt/prompt_task.h"
 #include "kernels/ptx/convert.cuh"
@@ -183,33 +184,13 @@ __global__ void __launch_bounds__(kRowThreads) hidden_kernel(const Task task) {
     const uint4 packed = __ldcg(reinterpret_cast<const uint4*>(
         task.hidden_rows + static_cast<int64_t>(begin + row) * params.width + block * 128 +
         part * 8));
-    const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
-    float values[8];
-    float largest = 0.0F;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      values[2 * i] = ptx::low_bf16(words[i]);
-      values[2 * i + 1] = ptx::high_bf16(words[i]);
-      largest = fmaxf(largest, fmaxf(fabsf(values[2 * i]), fabsf(values[2 * i + 1])));
-    }
-    const uint32_t lanes = 0xFFFFU << (thread & 16);
-#pragma unroll
-    for (int distance = 1; distance < 16; distance *= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(lanes, largest, distance));
-    }
-    const float scale = numerics::q8_scale(largest);
-    const float inverse = numerics::float_from_bits((254U << 23) - numerics::float_bits(scale));
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      values[i] *= inverse;
-    }
+    const experts::QuantisedEight eight = experts::quantise_eight(packed, thread);
     const int64_t to = place.at(unit, block, blocks);
     *reinterpret_cast<uint2*>(task.hidden_codes + to * kUnitBlockBytes + part / 2 * 128 + row * 16 +
-                              part % 2 * 8) =
-        make_uint2(ptx::pack_e4m3(values[0], values[1], values[2], values[3]),
-                   ptx::pack_e4m3(values[4], values[5], values[6], values[7]));
+                              part % 2 * 8) = eight.codes;
     if (part == 0) {
-      task.hidden_scales[to * 8 + row] = static_cast<uint16_t>(numerics::float_bits(scale) >> 16);
+      task.hidden_scales[to * 8 + row] =
+          static_cast<uint16_t>(numerics::float_bits(eight.scale) >> 16);
     }
   }
 }

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -36,6 +37,24 @@ class AttentionGpuTest : public GpuTest {
     launch_sparse_attention(scene.params(plan), stream());
     synchronize();
     return scene.output();
+  }
+
+  /// The queries of a scene in another order, new place i having what `order[i]` had: their outputs
+  /// move with them, bit for bit.
+  void expect_permuted_bits(AttentionScene& scene,
+                            const SparseAttentionPlan& plan,
+                            const std::vector<int32_t>& order) {
+    const SceneOutput before = run(scene, plan);
+    scene.permute(order);
+    scene.upload();
+    const SceneOutput after = run(scene, plan);
+    const std::size_t width = static_cast<std::size_t>(scene.options().heads) * kKvDims;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const auto from = static_cast<std::size_t>(order[i]);
+      for (std::size_t k = 0; k < width; ++k) {
+        ASSERT_EQ(after.o[i * width + k], before.o[from * width + k]) << i << " " << k;
+      }
+    }
   }
 
   // Weights below 2^-126 count as nothing; rows stay below 2^20 here.
