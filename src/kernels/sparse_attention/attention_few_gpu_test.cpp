@@ -138,13 +138,13 @@ TEST_F(FewAttentionGpuSmall, EntriesPerPage) {
 }
 
 TEST_F(FewAttentionGpuSmall, Sinks) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
   SceneOptions options;
   options.heads = 8;
   options.queries = 2;
   options.first = {.length = 70, .lengths = {70, 0}};
   AttentionScene scene(options);
-  scene.sink() = {kInfinity, -kInfinity, 0, 80, -80, 5, -5, 1};
+  scene.sink() = {kInfinite, -kInfinite, 0, 80, -80, 5, -5, 1};
   scene.upload();
   check_few(scene, 8, 4, "sinks");
   check_few(scene, 8, 16, "sinks");
