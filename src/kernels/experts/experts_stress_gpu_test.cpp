@@ -37,6 +37,15 @@ TEST_F(ExpertsStressGpu, AHundredThousandLaunchesAgree) {
   }
 }
 
+/// Small steps whose hidden rows are words that tell by themselves whether they are there.
+TEST_F(ExpertsStressGpu, AHundredThousandLaunchesOfFewTokensAgree) {
+  SceneShape shape = published_shape(512, 64);
+  shape.shared = false;
+  for (const int64_t tokens : {2, 4, 16}) {
+    replay(tokens, 10'000, shape);
+  }
+}
+
 /// The form of one token: a cluster per expert, with rings that wait and rings that do not.
 TEST_F(ExpertsStressGpu, AHundredThousandLaunchesOfOneTokenAgree) {
   for (const int32_t width : {512, 1024}) {
