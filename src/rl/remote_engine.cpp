@@ -131,13 +131,8 @@ RemoteEngine::~RemoteEngine() {
   for (std::jthread& worker : workers_) {
     worker.request_stop();
   }
-  break_off();  // who asks from now on sees that it is to stop
-}
-
-/// Ends the waits for all answers that are under way.
-void RemoteEngine::break_off() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [client, id] : asked_) {
+  const std::lock_guard lock(mutex_);  // who asks from now on sees that it is to stop
+  for (const auto& [client, asked] : asked_) {
     client->cancel();
   }
 }
@@ -152,7 +147,9 @@ std::string RemoteEngine::health_message() const {
   return fault_.empty() ? std::string() : fmt::format("{}: {}", url_, fault_);
 }
 
-void RemoteEngine::lose(const std::string& reason) {
+/// In one step with `reason`, so that no answer is broken off that was asked of a server that got
+/// weights meanwhile.
+void RemoteEngine::lose(const std::string& reason, UnderWay under_way) {
   std::deque<Job> dropped;
   {
     const std::lock_guard lock(mutex_);
@@ -160,6 +157,12 @@ void RemoteEngine::lose(const std::string& reason) {
       fault_ = reason;
     }
     dropped = std::exchange(waiting_, {});
+    if (under_way == UnderWay::kBreakOff) {
+      for (auto& [client, asked] : asked_) {
+        asked.broken_off = fmt::format("{}: {}", url_, fault_);
+        client->cancel();
+      }
+    }
   }
   for (Job& job : dropped) {
     job.sink->on_event(failed_event(StatusCode::kUnavailable, reason));
@@ -233,11 +236,12 @@ void RemoteEngine::abort(std::string_view id) {
       return;
     }
     const auto asked = std::find_if(
-        asked_.begin(), asked_.end(), [&](const auto& entry) { return entry.second == id; });
+        asked_.begin(), asked_.end(), [&](const auto& entry) { return entry.second.id == id; });
     if (asked == asked_.end()) {
       return;
     }
     if (!fault_.empty()) {
+      asked->second.broken_off = fmt::format("{}: {}", url_, fault_);
       asked->first->cancel();
       return;
     }
@@ -248,8 +252,7 @@ void RemoteEngine::abort(std::string_view id) {
   const auto told_server =
       client.post("/abort_request", json::serialize(json::object{{"rid", id}}));
   if (is_gone(told_server)) {
-    lose(told(told_server));
-    break_off();
+    lose(told(told_server), UnderWay::kBreakOff);
   }
 }
 
@@ -268,22 +271,23 @@ void RemoteEngine::work(const std::stop_token& stop) {
       }
       job = std::move(waiting_.front());
       waiting_.pop_front();
-      asked_.emplace(&*client, job.request.id);
+      asked_.emplace(&*client, Asked{.id = job.request.id, .broken_off = {}});
       if (stop.stop_requested()) {
         client->cancel();
       }
       version = version_;
     }
     const Result<http::Response> answer = client->post("/generate", generate_body(job.request));
+    std::string broken_off;
     {
       const std::lock_guard lock(mutex_);
-      asked_.erase(&*client);
+      broken_off = std::move(asked_.extract(&*client).mapped().broken_off);
     }
     if (!answer.ok() && answer.status().code == StatusCode::kCancelled) {
       client.reset();
       job.sink->on_event(stop.stop_requested()
                              ? failed_event(StatusCode::kCancelled, told(answer))
-                             : failed_event(StatusCode::kUnavailable, health_message()));
+                             : failed_event(StatusCode::kUnavailable, broken_off));
       continue;
     }
     if (is_gone(answer)) {

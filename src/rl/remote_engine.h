@@ -64,17 +64,21 @@ class RemoteEngine final : public RolloutEngine {
     engine::GenerationRequest request;
     std::shared_ptr<engine::OutputSink> sink;  // shared with who asked
   };
+  struct Asked {
+    std::string id;
+    std::string broken_off;  // why nobody waits for the answer any more; empty: somebody does
+  };
 
   void work(const std::stop_token& stop);
-  void lose(const std::string& reason);
-  void break_off();
+  enum class UnderWay { kStay, kBreakOff };
+  void lose(const std::string& reason, UnderWay under_way = UnderWay::kStay);
 
   const std::string url_;
   const RemoteOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<Job> waiting_;
-  std::map<http::Client*, std::string> asked_;      // ids of answers under way, by who waits
+  std::map<http::Client*, Asked> asked_;            // answers under way, by who waits
   std::string fault_ = "no weights were sent yet";  // empty: healthy
   std::string version_;                             // that answers must be of
   std::vector<std::jthread> workers_;               // last: they use the others

@@ -40,7 +40,8 @@ struct ExpertsParams {
   const std::byte* shared_down = nullptr;  // pack_down_fp8
   void* y = nullptr;                       // out [num_tokens, hidden], bf16 or (kAfterSum) f32
   void* workspace = nullptr;  // workspace_bytes(), first `counter_bytes` zero before the first
-                              // launch; every launch leaves them zero
+                              // launch; every launch leaves them zero. What that covers depends on
+                              // num_tokens, width and shared_up: zero it again where they change
   int32_t num_tokens = 0;
   int32_t hidden = 0;       // inputs of up = outputs of down
   int32_t width = 0;        // channels of an expert on this rank

@@ -98,9 +98,12 @@ TEST_F(ExpertsSoloGpuSmall, WhatItDoesNotSupport) {
   ExpertScene routed({.top = 2}, 45);
   ExpertBatch two = routed.batch(routed.input(2), {0, 1, 0, 1}, {1, 1, 1, 1});
   EXPECT_FALSE(experts::solo_supported(two.params));
+  ExpertScene few({.num_experts = 2, .top = 4}, 46);  // its list has fewer units than slots
+  ExpertBatch repeated = few.batch(few.input(1), {0, 1, 1, 0}, {1, 1, 1, 1});
+  EXPECT_FALSE(experts::solo_supported(repeated.params));
 }
 
-TEST_F(ExpertsSoloGpuSmall, AWorkspaceForManyTokensDoesForFew) {
+TEST(ExpertsWorkspaceTest, OneForManyTokensIsLargeEnoughForFew) {
   for (const int32_t width : {128, 512, 2048}) {
     for (const MoeRound round : {MoeRound::kPerExpert, MoeRound::kAfterSum}) {
       ExpertsParams params{.hidden = 4096,

@@ -95,6 +95,7 @@ device::LaunchShape launch_shape(const ExpertsParams& params) {
           .programmatic = params.programmatic};
 }
 
+/// None where a cluster of this size does not fit the card.
 int resident_clusters() {
   const auto* kernel = reinterpret_cast<const void*>(experts_solo_kernel);
   BALEEN_CUDA_CHECK(cudaFuncSetAttribute(
@@ -113,7 +114,13 @@ int resident_clusters() {
   config.attrs = &attribute;
   config.numAttrs = 1;
   int clusters = 0;
-  BALEEN_CUDA_CHECK(cudaOccupancyMaxActiveClusters(&clusters, experts_solo_kernel, &config));
+  const cudaError_t status =
+      cudaOccupancyMaxActiveClusters(&clusters, experts_solo_kernel, &config);
+  if (status == cudaErrorInvalidClusterSize) {
+    cudaGetLastError();  // or the next launch would report it
+    return 0;
+  }
+  BALEEN_CUDA_CHECK(status);
   return clusters;
 }
 
@@ -123,6 +130,9 @@ int resident_clusters() {
 bool solo_supported(const ExpertsParams& params) {
   if (params.num_tokens != 1 || params.shared_up != nullptr || params.width > solo::kMostWidth) {
     return false;
+  }
+  if (params.num_experts < params.slots) {
+    return false;  // clusters read the unit of their number before they know how many there are
   }
   static const int clusters = solo::resident_clusters();
   return params.slots <= clusters;

@@ -203,6 +203,8 @@ struct FewCost {
   double us_alone;
   double us_shared;
 };
+/// Fewer may be a part of a card that holds no cluster of sixteen.
+constexpr int32_t kSixteensNeed = 64;  // multiprocessors
 constexpr FewCost kFewCosts[] = {{8, 4, 30, 62, 4.6, 5.8},
                                  {8, 8, 15, 30, 4.2, 5.2},
                                  {8, 16, 7, 14, 4.4, 5.6},
@@ -216,7 +218,8 @@ FewCut best_few_cut(const SparseAttentionShape& shape, int32_t num_multiprocesso
   const int64_t slots = int64_t{shape.first_capacity} + shape.second_capacity;
   FewCut best;
   for (const FewCost& cost : kFewCosts) {
-    if (shape.heads % cost.heads != 0 || slots > int64_t{kFewRows} * cost.cluster) {
+    if (shape.heads % cost.heads != 0 || slots > int64_t{kFewRows} * cost.cluster ||
+        (cost.cluster > 8 && num_multiprocessors < kSixteensNeed)) {
       continue;
     }
     const int64_t clusters =

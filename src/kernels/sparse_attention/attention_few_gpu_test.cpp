@@ -281,26 +281,38 @@ TEST_F(FewAttentionGpu, OtherRowsOfTheBatchChangeNothing) {
   expect_permuted_bits(scene, few_plan(scene, 8, 16), order);
 }
 
-TEST_F(FewAttentionGpu, PlansTakeItWhereItIsFaster) {
-  const auto few = [](int32_t queries, int32_t heads, int32_t first, int32_t second) {
-    const SparseAttentionPlan plan = plan_sparse_attention({.num_queries = queries,
-                                                            .heads = heads,
-                                                            .first_capacity = first,
-                                                            .second_capacity = second},
-                                                           AttentionMode::kFast,
-                                                           132);
-    return plan.few ? plan.heads_per_block * 100 + plan.cluster : 0;
-  };
-  EXPECT_EQ(few(1, 16, 128, 512), 816);
-  EXPECT_EQ(few(1, 64, 128, 512), 1616);
-  EXPECT_EQ(few(1, 64, 192, 576), 1616);
-  EXPECT_EQ(few(1, 64, 192, 577), 0);  // more than 48 slots of a block
-  EXPECT_EQ(few(1, 64, 128, 0), 808);
-  EXPECT_EQ(few(64, 64, 128, 512), 0);  // more clusters than fit
+/// heads_per_block * 100 + cluster of the plan for few queries, or 0: another form.
+int32_t few_cut(int32_t queries,
+                int32_t heads,
+                int32_t first,
+                int32_t second,
+                int32_t num_multiprocessors = 132) {
+  const SparseAttentionPlan plan = plan_sparse_attention(
+      {.num_queries = queries, .heads = heads, .first_capacity = first, .second_capacity = second},
+      AttentionMode::kFast,
+      num_multiprocessors);
+  return plan.few ? plan.heads_per_block * 100 + plan.cluster : 0;
+}
+
+TEST(FewAttentionPlanTest, IsTakenWhereItIsFaster) {
+  EXPECT_EQ(few_cut(1, 16, 128, 512), 816);
+  EXPECT_EQ(few_cut(1, 64, 128, 512), 1616);
+  EXPECT_EQ(few_cut(1, 64, 192, 576), 1616);
+  EXPECT_EQ(few_cut(1, 64, 192, 577), 0);  // more than 48 slots of a block
+  EXPECT_EQ(few_cut(1, 64, 128, 0), 808);
+  EXPECT_EQ(few_cut(64, 64, 128, 512), 0);  // more clusters than fit
   EXPECT_FALSE(plan_sparse_attention({.num_queries = 1, .heads = 64, .first_capacity = 128},
                                      AttentionMode::kInvariant,
                                      132)
                    .few);
+}
+
+TEST(FewAttentionPlanTest, ASmallerCardHoldsFewerClusters) {
+  EXPECT_EQ(few_cut(1, 16, 128, 512, 64), 816);
+  EXPECT_EQ(few_cut(1, 16, 128, 512, 63), 0);  // needs clusters of sixteen
+  EXPECT_EQ(few_cut(1, 64, 128, 512, 64), 1616);
+  EXPECT_EQ(few_cut(1, 16, 128, 0, 16), 804);  // two clusters share 16 multiprocessors
+  EXPECT_EQ(few_cut(1, 64, 128, 512, 16), 0);
 }
 
 TEST_F(FewAttentionGpu, RepeatedLaunchesGiveEqualBits) {

@@ -1,17 +1,18 @@
 #pragma once
 // Brings tiles of rows into shared memory for blocks of 64 heads. A bulk copy takes its addresses
 // from uniform registers, so the lanes of a warp issue theirs one after another, some 60 clocks
-// each, and what else a step needs is a chain of some hundred instructions. So the first two tiles,
-// which everybody waits for, are cut over all warps of the block, a unit of eight rows each; after
-// that a warp of the copy group serves every second tile, a row per lane. Rows that follow each
-// other in memory within a unit come as one copy. Rows are asked into L2 two tiles ahead, row
+// each, and what else a step needs is a chain of some hundred instructions. So the first tile,
+// which everybody waits for, is cut over the output warps, a unit of eight rows each; of the others
+// a warp of the copy group serves 16 rows, its halves in turns, a row per lane. Rows that follow
+// each other in memory within a unit come as one copy. Rows are asked into L2 two tiles ahead, row
 // numbers read four.
 //
 //   const WideFetcher fetcher(params, shared, query, range);
-//   const int32_t entry = fetcher.first_entry();   // before the barriers are there
+//   const int32_t entry = fetcher.first_entry(is_output);  // before the barriers are there
 //   ... block barrier ...
-//   fetcher.copy_first(entry);                     // all warps
-//   fetcher.run(tiles);                            // the copy group
+//   const auto started = fetcher.start_first(entry);  // output warps
+//   fetcher.finish_first(started);
+//   fetcher.run(tiles, entry);                        // the copy group
 
 #include <cstdint>
 
@@ -88,9 +89,7 @@ class WideFetcher {
     return static_cast<int>(threadIdx.x) / 32 % 4 * kLanesOfTile + lane() % kLanesOfTile;
   }
   static __device__ int32_t begin() { return kTilesAtOnce - lane() / kLanesOfTile; }
-  /// Until the tile that was in the place of tile `index` before is read. This warp has not waited
-  /// for the tiles of the other parity, but tiles are freed in order, and it has seen one freed
-  /// that came after the place's last but one: the parity can only mean the last.
+  /// Until the tile that was in the place of tile `index` before is read.
   __device__ void wait_for_place(int32_t index) const {
     if (index >= kBuffers) {
       ptx::barrier_wait_or_leave(&shared_.stats().freed[index % kBuffers],

@@ -315,8 +315,6 @@ __device__ __forceinline__ void finish_wide_block(const SparseAttentionParams& p
     for (int line = 0; line < kPairLines; ++line) {  // each as soon as it is there
       if (is_pair) {
         ptx::barrier_wait_cluster_or_leave(&stats.lines_came[line], 0);
-        if (line == 0) {
-        }
         join_line(acc, line, shared.base + spare_buffer(tiles) * kTileBytes, slot, own, other);
       } else {
         float* to = acc + 32 * line;
@@ -324,8 +322,6 @@ __device__ __forceinline__ void finish_wide_block(const SparseAttentionParams& p
         for (int i = 0; i < 32; ++i) {
           to[i] = __fmaf_rn(to[i], own[i / 2 % 2], 0.0F);  // +0 where narrower blocks have it
         }
-      }
-      if (line == kPairLines - 1) {
       }
       if (is_last) {
         if (line == kPairLines - 1 && group == kOutputGroups - 1 && params.positions != nullptr) {
