@@ -6,13 +6,11 @@
 //   static const int clusters = device::resident_clusters(kernel, {.block = dim3(256), .cluster =
 //   8});
 
-#include <algorithm>
-
 #include "device/launch.h"
 
 namespace baleen::device {
 
-/// At least one. The grid of `shape` does not matter.
+/// None where a cluster of this size does not fit. The grid of `shape` does not matter.
 template <class... Parameters>
 int resident_clusters(void (*kernel)(Parameters...), const LaunchShape& shape) {
   const auto* function = reinterpret_cast<const void*>(kernel);
@@ -34,8 +32,13 @@ int resident_clusters(void (*kernel)(Parameters...), const LaunchShape& shape) {
   config.attrs = &attribute;
   config.numAttrs = 1;
   int clusters = 0;
-  BALEEN_CUDA_CHECK(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));
-  return std::max(1, clusters);
+  const cudaError_t status = cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
+  if (status == cudaErrorInvalidClusterSize) {
+    cudaGetLastError();  // or the next launch would report it
+    return 0;
+  }
+  BALEEN_CUDA_CHECK(status);
+  return clusters;
 }
 
 }  // namespace baleen::device

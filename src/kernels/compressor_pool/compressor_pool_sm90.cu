@@ -36,7 +36,7 @@ void launch_overlap(const CompressorPoolParams& params, cudaStream_t stream) {
 void launch_cluster(const CompressorPoolParams& params, cudaStream_t stream) {
   static const int resident = device::resident_clusters(
       cluster_pool_kernel, {.block = dim3(kClusterThreads), .cluster = kClusterBlocks});
-  const int clusters = std::min(resident, params.max_entries);
+  const int clusters = std::min(std::max(1, resident), params.max_entries);
   device::launch(stream,
                  {.grid = dim3(static_cast<unsigned>(clusters * kClusterBlocks)),
                   .block = dim3(kClusterThreads),

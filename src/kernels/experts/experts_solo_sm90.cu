@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "device/launch.h"
+#include "device/resident_clusters.h"
 #include "kernels/experts/expert_forms.h"
 #include "kernels/experts/expert_solo.cuh"
 #include "kernels/experts/expert_solo_roles.cuh"
@@ -95,35 +96,6 @@ device::LaunchShape launch_shape(const ExpertsParams& params) {
           .programmatic = params.programmatic};
 }
 
-/// None where a cluster of this size does not fit the card.
-int resident_clusters() {
-  const auto* kernel = reinterpret_cast<const void*>(experts_solo_kernel);
-  BALEEN_CUDA_CHECK(cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sizeof(Shared))));
-  BALEEN_CUDA_CHECK(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = kCluster;
-  attribute.val.clusterDim.y = 1;
-  attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(kCluster * 8);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = sizeof(Shared);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;
-  const cudaError_t status =
-      cudaOccupancyMaxActiveClusters(&clusters, experts_solo_kernel, &config);
-  if (status == cudaErrorInvalidClusterSize) {
-    cudaGetLastError();  // or the next launch would report it
-    return 0;
-  }
-  BALEEN_CUDA_CHECK(status);
-  return clusters;
-}
-
 }  // namespace
 }  // namespace solo
 
@@ -134,7 +106,8 @@ bool solo_supported(const ExpertsParams& params) {
   if (params.num_experts < params.slots) {
     return false;  // clusters read the unit of their number before they know how many there are
   }
-  static const int clusters = solo::resident_clusters();
+  static const int clusters =
+      device::resident_clusters(solo::experts_solo_kernel, solo::launch_shape(params));
   return params.slots <= clusters;
 }
 

@@ -302,11 +302,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
+/// At least one: a card without room tells so at the launch.
 template <int kWidth>
 int resident_clusters() {
-  return device::resident_clusters(
-      hc_fused_kernel<kWidth, false, false>,
-      {.block = dim3(kThreads), .cluster = kCluster, .shared_bytes = sizeof(Arena<kWidth>)});
+  return std::max(
+      1,
+      device::resident_clusters(
+          hc_fused_kernel<kWidth, false, false>,
+          {.block = dim3(kThreads), .cluster = kCluster, .shared_bytes = sizeof(Arena<kWidth>)}));
 }
 
 /// Where an output lies where an input does, the clusters of a split group would meet.

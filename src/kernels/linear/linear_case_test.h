@@ -19,6 +19,7 @@
 #include "kernels/linear/linear_oracle.h"
 #include "kernels/linear/linear_pack.h"
 #include "kernels/testing/random_values.h"
+#include "numerics/float8.h"
 
 namespace baleen::kernels::testing {
 
@@ -249,6 +250,16 @@ inline LinearParams params_of(const std::vector<LinearTask>& tasks,
   params.num_tokens = tokens;
   params.mode = mode;
   return params;
+}
+
+/// UE8M0 codes on the device as the floats they stand for.
+inline device::Buffer<float> as_floats(const std::vector<uint8_t>& codes) {
+  std::vector<float> values;
+  values.reserve(codes.size());
+  for (const uint8_t code : codes) {
+    values.push_back(numerics::ue8m0_to_float(code));
+  }
+  return device::Buffer<float>::from_host(values);
 }
 
 }  // namespace baleen::kernels::testing

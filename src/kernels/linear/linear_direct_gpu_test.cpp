@@ -17,6 +17,7 @@
 namespace baleen::kernels {
 namespace {
 
+using testing::as_floats;
 using testing::LinearCase;
 using testing::params_of;
 using LinearDirectGpuSmall = testing::GpuTest;
@@ -224,13 +225,6 @@ TEST_F(LinearDirectGpuSmall, Bf16OutputIsTheRoundedFloatOutput) {
 
 TEST_F(LinearDirectGpuSmall, FloatScalesGiveTheBitsOfPowerOfTwoCodes) {
   LinearCase one({.outputs = 256, .inputs = 2048}, 13, 53);
-  const auto as_floats = [](const std::vector<uint8_t>& codes) {
-    std::vector<float> values;
-    for (const uint8_t code : codes) {
-      values.push_back(numerics::ue8m0_to_float(code));
-    }
-    return device::Buffer<float>::from_host(values);
-  };
   const device::Buffer<float> weight_scales = as_floats(one.weight_scales());
   const device::Buffer<float> x_scales = as_floats(one.x_scales());
   for (const auto& [split, tokens] : {std::pair{8, 2}, std::pair{4, 1}, std::pair{2, 13}}) {

@@ -13,6 +13,7 @@
 namespace baleen::kernels {
 namespace {
 
+using testing::as_floats;
 using testing::LinearCase;
 using testing::params_of;
 using LinearGpuSmall = testing::GpuTest;
@@ -156,13 +157,6 @@ TEST_F(LinearGpuSmall, FloatScalesGiveTheBitsOfPowerOfTwoCodes) {
   launch_linear(params_of({one.task()}, 5), stream());
   synchronize();
   const std::vector<float> by_codes = one.y_float();
-  const auto as_floats = [](const std::vector<uint8_t>& codes) {
-    std::vector<float> values;
-    for (const uint8_t code : codes) {
-      values.push_back(numerics::ue8m0_to_float(code));
-    }
-    return device::Buffer<float>::from_host(values);
-  };
   const device::Buffer<float> weight_scales = as_floats(one.weight_scales());
   const device::Buffer<float> x_scales = as_floats(one.x_scales());
   one.paint();
